@@ -1,4 +1,4 @@
-"""Celery tasks: forgetting what has expired, and mails with links for a new password."""
+"""Celery tasks: delete expired sessions and tokens, and mail links for new passwords."""
 
 from celery import shared_task
 from django.conf import settings
@@ -18,7 +18,7 @@ task_of(domain.forget_expired)
 
 @shared_task(autoretry_for=(OSError,), retry_backoff=10, max_retries=5)
 def mail_password_link(*, user_id: int) -> None:
-    """Mail the user a link under which a new password can be chosen; SMTP's errors are `OSError`s."""
+    """Mail the user a link to set a new password; errors of SMTP are `OSError`s."""
     user = User.objects.get(pk=user_id)
     uid, token = urlsafe_base64_encode(force_bytes(user.pk)), default_token_generator.make_token(user)
     context = {

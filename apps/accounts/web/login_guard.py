@@ -1,4 +1,4 @@
-"""Which logins are refused after failures: django-axes, with a limit for an address over all names."""
+"""Refuse logins after failures: django-axes, with an additional limit per address for all usernames."""
 
 from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
@@ -11,25 +11,25 @@ from django.conf import settings
 from django.db.models import Sum
 from django.http import HttpRequest
 
-#: Failures from one address, whatever the names, after which it is locked; several people may share it.
+#: Failures of any usernames after which an address is locked; several people may share it.
 MAX_FAILURES_OF_ADDRESS = 30
 
 
 def typed_username(request: object, credentials: Mapping[str, str] | None) -> str | None:
-    """Return the name under which failed logins are counted, cut to the maximum length of a username."""
+    """Return the name for counting failed logins, cut to the maximum length of a username."""
     name = (credentials or {}).get("username")
     return None if name is None else name[:150]
 
 
 class LoginGuard(AxesDatabaseHandler):
-    """Locks a name at an address after `AXES_FAILURE_LIMIT` failures, and an address that tries many names.
+    """Locks a username at an address after `AXES_FAILURE_LIMIT` failures, and an address that tries many usernames.
 
-    A name is never locked at other addresses, so nobody can lock out others.
+    A username is never locked at other addresses, so no one can lock out others.
     """
 
     def get_failures(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> int:
         failures: int = super().get_failures(request, credentials)
-        # Whoever has one IPv6 address usually has the whole /64.
+        # An IPv6 user usually has the whole /64.
         address = ip_address(getattr(request, "axes_ip_address", None) or "0.0.0.0")  # noqa: S104
         network = ip_network((address, 64 if address.version == 6 else 32), strict=False)
         recent = AccessAttempt.objects.filter(

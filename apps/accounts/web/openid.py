@@ -1,7 +1,7 @@
 """Login by OpenID Connect, with the authorization code flow and PKCE.
 
-mozilla-django-oidc does the flow; here are the provider's addresses, which come from its discovery document, the
-checks of issuer, audience and subject, which that library leaves out, and what becomes of the claims.
+mozilla-django-oidc does the flow. This module adds the provider's addresses from its discovery document, the checks of
+issuer, audience and subject that the library lacks, and the mapping of claims to users.
 """
 
 import json
@@ -12,7 +12,6 @@ from typing import Any
 
 import jwt
 import requests
-import urllib3
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import get_user_model
@@ -31,16 +30,16 @@ from apps.core.errors import DomainError
 
 logger = logging.getLogger("opsportal.login")
 
-#: Seconds for which the discovery document of the provider is kept.
+#: How long the discovery document of the provider is cached, in seconds.
 KEPT = 3_600
-#: Signatures of tokens that are accepted: those with a key pair, as the client's secret is no signing key.
+#: Accepted signatures of tokens: those with a key pair, because the client secret is not a signing key.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "ES512")
 
 _documents: dict[str, tuple[float, dict[str, Any]]] = {}
 
 
 class NoAnswer(Exception):
-    """The provider cannot be reached, or answers what is no OpenID Connect."""
+    """The provider is unavailable, or its answer is not OpenID Connect."""
 
 
 def discovery() -> dict[str, Any]:
@@ -51,10 +50,9 @@ def discovery() -> dict[str, Any]:
         return kept[1]
     address = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
     try:
-        answer = urllib3.request("GET", address, timeout=settings.OIDC_TIMEOUT, retries=False)
-        found = json.loads(answer.data)
+        found = requests.get(address, timeout=settings.OIDC_TIMEOUT, allow_redirects=False).json()
         said = found["issuer"]
-    except (urllib3.exceptions.HTTPError, ValueError, KeyError, TypeError) as error:
+    except (requests.RequestException, ValueError, KeyError, TypeError) as error:
         raise NoAnswer(f"{address}: {error}") from error
     if said.rstrip("/") != issuer.rstrip("/"):
         raise NoAnswer(f"{address} is of another issuer: {said}")
@@ -63,7 +61,7 @@ def discovery() -> dict[str, Any]:
 
 
 class Refused(Exception):
-    """The user of the provider gets no session here; the message may be shown."""
+    """The portal refuses the user of the provider; the message may be shown."""
 
 
 _OF_PROVIDER = {
@@ -75,19 +73,19 @@ _OF_PROVIDER = {
 
 
 def setting(name: str, *default: Any) -> Any:
-    """Return a setting of mozilla-django-oidc, by its name there."""
+    """Return a setting of mozilla-django-oidc, by its name there; addresses come from the provider."""
     if name in _OF_PROVIDER:
         return discovery().get(_OF_PROVIDER[name], "")
     return getattr(settings, name, *default)
 
 
 class OpenIDBackend(OIDCAuthenticationBackend):
-    """Turns the provider's code into a user. Raises what `REFUSALS` names; it never returns nothing for a code."""
+    """Turns the provider's code into a user, or raises one of `REFUSALS`."""
 
     get_settings = staticmethod(setting)
 
     def __init__(self) -> None:
-        self.UserModel = get_user_model()  # Django makes one for each page, so the provider is not asked here
+        self.UserModel = get_user_model()  # created for each page, so the provider is not queried here
 
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> User | None:
         if "nonce" not in credentials:  # a login by password
@@ -97,7 +95,7 @@ class OpenIDBackend(OIDCAuthenticationBackend):
         return user
 
     def retrieve_matching_jwk(self, token: str) -> jwt.PyJWK:
-        """Return the provider's key that signed the token; the name of a key (`kid`) is optional in the standard."""
+        """Return the provider's key that signed the token; key IDs (`kid`) are optional in the standard."""
         answer = requests.get(self.OIDC_OP_JWKS_ENDPOINT, timeout=settings.OIDC_TIMEOUT)
         answer.raise_for_status()
         header = jwt.get_unverified_header(token)
@@ -129,12 +127,12 @@ class OpenIDBackend(OIDCAuthenticationBackend):
             claims |= more
         try:
             return domain.sign_on(identity=identity_in(claims), at=timezone.now())
-        except DomainError as refusal:  # Django would take it for a wrong password, and django-axes count it
+        except DomainError as refusal:  # as a DomainError, Django and django-axes would count a wrong password
             raise Refused(str(refusal)) from refusal
 
 
 def identity_in(claims: dict[str, Any]) -> domain.Identity:
-    """Read the claims of a provider. An address that it has not verified is left out."""
+    """Return the identity in the claims of a provider. Unverified mail addresses are ignored."""
     groups = claims.get(settings.OIDC_GROUPS_CLAIM) or []
     verified = claims.get("email_verified", True) is not False
     return domain.Identity(
@@ -151,12 +149,12 @@ def _text(claim: Any) -> str:
     return str(claim or "").replace("\0", "")[:150]
 
 
-#: What ends a login without one: refused by the portal, not proven, or the provider is away.
+#: Reasons why a login fails: refused by the portal, invalid, or the provider is unavailable.
 REFUSALS = (Refused, SuspiciousOperation, jwt.PyJWTError, requests.RequestException, NoAnswer, KeyError, ValueError)
 
 
 class _View:
-    """What both views have in common: they are there only with a provider, and lead back to the login with words."""
+    """Base of both views: 404 without a provider; errors lead back to the login page with a message."""
 
     get_settings = staticmethod(setting)
 
@@ -197,7 +195,7 @@ class StartView(_View, OIDCAuthenticationRequestView):
 
 
 class CallbackView(_View, OIDCAuthenticationCallbackView):
-    """Take the browser back from the provider, logged in or with the reason why not."""
+    """Log in the user who comes back from the provider, or show why not."""
 
     def login_failure(self) -> HttpResponse:
         return self._back(self.request, None)

@@ -1,4 +1,4 @@
-"""Login, changing one's password, resetting a forgotten one by mail, and the page of a locked login."""
+"""Change a password, reset it by mail, and the pages around login."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -29,13 +29,13 @@ def login_help(request: HttpRequest) -> dict[str, Any]:
 
 
 def locked(request: HttpRequest, response: HttpResponse | None, credentials: Mapping[str, str] | None) -> HttpResponse:
-    """Answer a login that django-axes refuses after too many failures."""
+    """Return the page for a login that django-axes refuses after too many failures."""
     minutes = settings.AXES_COOLOFF_TIME // timedelta(minutes=1)
     return render(request, "accounts/locked.html", {"minutes": minutes}, status=429)
 
 
 class ChangePasswordView(auth.PasswordChangeView):
-    """Change one's password; other sessions of the user end, the current one goes on."""
+    """Change the user's password; their other sessions end."""
 
     template_name = "accounts/password.html"
     success_url = reverse_lazy("accounts:settings")
@@ -49,7 +49,7 @@ class ChangePasswordView(auth.PasswordChangeView):
 
 
 class ForgottenPasswordView(auth.PasswordResetView):
-    """Mail a link for a new password; the answer is the same whether or not an account has the address."""
+    """Mail a link for a new password; the response does not reveal whether the address is known."""
 
     template_name = "accounts/forgotten.html"
     success_url = reverse_lazy("accounts:login")
@@ -68,7 +68,7 @@ class ForgottenPasswordView(auth.PasswordResetView):
 
 
 class NewPasswordView(auth.PasswordResetConfirmView):
-    """Choose a new password, with the link from the mail."""
+    """Set a new password with the link from the mail."""
 
     template_name = "accounts/new_password.html"
     success_url = reverse_lazy("accounts:login")

@@ -1,4 +1,4 @@
-"""Login by a proxy that has authenticated the user and names it in a header (REMOTE_USER)."""
+"""Login by a proxy that authenticates users and names them in a header (REMOTE_USER)."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ from apps.core.errors import DomainError
 
 logger = logging.getLogger("opsportal.login")
 
-#: In the session: the name from the proxy with which it began.
+#: Session key of the name with which the proxy began the session.
 SESSION_NAME = "remote_user"
 
 
@@ -27,10 +27,10 @@ def _key(header: str) -> str:
 
 
 class StripRemoteUserMiddleware(MiddlewareMixin):
-    """Drop the headers of a request that does not come from a proxy in `REMOTE_USER_PROXIES`.
+    """Drop the headers of requests that do not come from a proxy in `REMOTE_USER_PROXIES`.
 
-    It stands before whatever rewrites `REMOTE_ADDR`. A request over a Unix socket has no address; the rights of the
-    socket say who may connect.
+    Place it before any middleware that rewrites `REMOTE_ADDR`. Requests over a Unix socket have no address and are
+    trusted: the permissions of the socket decide who can connect.
     """
 
     def process_request(self, request: HttpRequest) -> None:
@@ -49,7 +49,7 @@ def _is_proxy(address: str) -> bool:
 
 
 class RemoteUserMiddleware(MiddlewareMixin):
-    """Log in whom the proxy names, and log out a session that it began once it names nobody, or someone else."""
+    """Log in the user named by the proxy, and log out its session once it names no one or another user."""
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any

@@ -1,8 +1,7 @@
-"""What every scheduler adapter offers: a spool to capture from, accounting to collect, logs to find.
+"""The scheduler adapter interface: a spool to capture, accounting to collect, logs to find, jobs to submit.
 
-Adapters know nothing of Django: plain values in, frozen dataclasses out. A new scheduler is one module that
-passes `tests/contracts/scheduler.py` and is registered in `apps.clusters.schedulers.registry`, or by the
-entry point group `opsportal.schedulers`.
+Adapters do not import Django: plain values in, frozen dataclasses out. An adapter passes
+`tests/contracts/scheduler.py` and is registered in `registry.py` or by the entry point group `opsportal.schedulers`.
 """
 
 import os
@@ -33,11 +32,11 @@ class JobState(StrEnum):
 
 
 class SchedulerError(Exception):
-    """The scheduler could not be asked, or answered something that cannot be read. Worth trying again."""
+    """The scheduler did not answer, or its answer cannot be read. A later attempt may succeed."""
 
 
 class SubmissionRefused(SchedulerError):
-    """The scheduler does not take this job: nothing was submitted, and trying again as it is would be of no use."""
+    """The scheduler rejects this job: nothing was submitted, and retrying it unchanged is pointless."""
 
 
 class SpoolError(Exception):
@@ -49,11 +48,11 @@ class EntryVanished(SpoolError):
 
 
 class EntryIncomplete(SpoolError):
-    """The scheduler is still writing the entry: look again in a moment."""
+    """The scheduler is still writing the entry. Retry in a moment."""
 
 
 class EntryUnreadable(SpoolError):
-    """The entry is no regular job entry (symlink, directory where a file should be, no permission, too large)."""
+    """The entry is not a regular job entry: a symlink, a directory in place of a file, not permitted, or too large."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -66,7 +65,7 @@ class SpoolEntry:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which spool entry this is, without reading it: two of the same job id and identity are one submission."""
+    """Identity of a spool entry, known without reading it: same job ID and identity mean the same submission."""
 
     inode: int
     modified_ns: int
@@ -74,12 +73,12 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class SpooledJob:
-    """A job as it was in the spool: all bytes as they were written.
+    """A job as it was in the spool, byte for byte.
 
-    `script` is without the final NUL of Slurm's file. `environment` is in the archive's one form (see
-    `environment.py`), which is Slurm's file as it is, its count included. `description` is what else the scheduler
-    keeps of the submission, as it keeps it (Torque's `.JB`, HTCondor's ad), and empty where there is nothing. `caveat`
-    says in a sentence why the script may not be the one that ran; it is empty where the script is exact.
+    `script` lacks the final NUL of Slurm's file. `environment` has the format of the archive (see `environment.py`),
+    which is that of Slurm's file. `description` is any other record of the submission that the scheduler keeps
+    (Torque's `.JB`, HTCondor's ad), unchanged. `caveat` is a sentence on why the script may differ from the one that
+    ran; empty if the script is exact.
     """
 
     job_id: str
@@ -100,7 +99,7 @@ class SpooledJob:
 
 
 def identity_of(path: Path) -> Identity:
-    """Say which directory or file `path` is now; all zero where it is gone."""
+    """Return the current identity of a directory or file; all zero if it no longer exists."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -109,36 +108,36 @@ def identity_of(path: Path) -> Identity:
 
 
 class Spool(Protocol):
-    """A scheduler's spool directory on this host. Nothing in it is trusted: no symlink is followed."""
+    """A scheduler's spool directory on this host. Its content is not trusted: symlinks are not followed."""
 
     def watched(self) -> Iterable[Path]:
-        """Return the directories to watch, flat, that exist now; the set may grow."""
+        """Return the existing directories to watch, not recursively; more may appear later."""
 
     def scan(self) -> Iterator[SpoolEntry]:
-        """List every job entry that is in the spool now, without reading it."""
+        """Yield every job entry in the spool, without reading it."""
 
     def entry_at(self, path: Path) -> SpoolEntry | None:
-        """Return the job entry that a file event at `path` is about, or None where it is about no job."""
+        """Return the job entry that a file event at `path` concerns, or None."""
 
     def is_index(self, path: Path) -> bool:
-        """Whether a file event at `path` is about the list of jobs itself: then `scan` is called again."""
+        """Whether a file event at `path` concerns the list of jobs, so that `scan` must run again."""
 
     def identity(self, entry: SpoolEntry) -> Identity:
-        """Say which entry this is now, without reading it; all zero where it is gone. Asked at each scan."""
+        """Return the identity of an entry without reading it; all zero if it is gone. Called at each scan."""
 
     def read(self, entry: SpoolEntry) -> SpooledJob:
-        """Read one entry whole. Raises `EntryIncomplete`, `EntryVanished` or `EntryUnreadable`."""
+        """Read an entry completely. Raises `EntryIncomplete`, `EntryVanished` or `EntryUnreadable`."""
 
     def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
-        """Return `job` with its environment written anew from `variables`, in the archive's form.
+        """Return `job` with the environment `variables`, in which secrets are masked.
 
-        Where `description` holds the environment too, its values are replaced there as well: they are masked secrets.
+        If `description` contains the environment too, values are replaced there as well.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class LogPaths:
-    """Where a job's output lies; `source` says how it is known: `scheduler`, `accounting` or `derived`."""
+    """Paths of a job's output; `source` is where they come from: `scheduler`, `accounting` or `derived`."""
 
     stdout: Path
     stderr: Path
@@ -149,11 +148,10 @@ class LogPaths:
 class JobRecord:
     """One attempt of a finished job, from the scheduler's accounting. Times are aware, in UTC.
 
-    `job_id` is as people see it (`86_3`, `87+1`), `raw_id` the scheduler's own number, `spool_id` the id under
-    which the job's script lies in the spool (an array has one for all its tasks), `attempt` counts from 1.
-    `submitted_at` is the first submission, the same for every attempt, and to the second that of the spool.
-    `stdout_path` and `stderr_path` are paths with every pattern filled in, where accounting has them. `uid` is that of
-    the user on the cluster, None where accounting does not have it.
+    `job_id` is the ID that users see (`86_3`, `87+1`), `raw_id` the scheduler's own number, `spool_id` the ID of the
+    script in the spool (one for all tasks of an array); `attempt` counts from 1. `submitted_at` is the first
+    submission, the same for every attempt, and equal to that of the spool to the second. `stdout_path` and
+    `stderr_path` have all patterns filled in; empty if unknown. `uid` is that of the user on the cluster, if known.
     """
 
     job_id: str
@@ -187,7 +185,7 @@ class JobRecord:
     uid: int | None = None
 
     def known_paths(self) -> LogPaths | None:
-        """Return the paths of its output that accounting has; both streams go to one file where it names one."""
+        """Return the output paths known to accounting, if any; one path means one file for both streams."""
         if not self.stdout_path:
             return None
         stdout, stderr = (
@@ -204,27 +202,27 @@ class Scheduler(Protocol):
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None: ...
 
     def spool(self, directory: Path) -> Spool:
-        """Return the spool at `directory`. Raises `SpoolError` where it is no such spool."""
+        """Return the spool at `directory`. Raises `SpoolError` if it is not a spool of this scheduler."""
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
-        """Return every attempt that ended in [since, until), cancelled before start included.
+        """Return every attempt that ended in [since, until), including jobs cancelled before they started.
 
-        Raises `SchedulerError`. Commands again for the same interval returns the same attempts, and later ones.
+        Raises `SchedulerError`. A second call for the same interval returns the same attempts, and any late ones.
         """
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
-        """Say where the job's output lies: asked of the scheduler, else accounting, else worked out.
+        """Return the paths of the job's output: from the scheduler, else from accounting, else derived.
 
-        The path is not opened here, and must not be trusted: its reader checks it against the configured roots.
+        The paths are not opened and not trusted: their reader checks them against the configured roots.
         """
 
 
-# What only some schedulers offer: an adapter that has the method offers it.
+# Optional capabilities: an adapter has one if it has the methods.
 
 
 @runtime_checkable
 class ReadsArguments(Protocol):
-    """A scheduler whose accounting has the arguments of scripts, as part of the command that submitted them."""
+    """A scheduler whose accounting has the arguments of scripts, as part of the submit command."""
 
     def script_arguments(self, *, submit_line: str, name: str) -> str:
         """Return what followed the script in `submit_line`; `name` is that of the job."""
@@ -232,7 +230,7 @@ class ReadsArguments(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What the scheduler itself knows of a job, before or soon after its end. The fields are those of `JobRecord`."""
+    """A job as the scheduler knows it, before or soon after its end. The fields are those of `JobRecord`."""
 
     spool_id: str
     submitted_at: datetime
@@ -244,18 +242,17 @@ class Submission:
 
 @runtime_checkable
 class KnowsSubmissions(Protocol):
-    """A scheduler that can be asked for all the jobs it knows at once."""
+    """A scheduler that can list all jobs it knows."""
 
     def submissions(self) -> Iterator[Submission]:
-        """Yield every job that it knows, one for an array not yet split. Raises `SchedulerError`."""
+        """Yield every known job, one for an array not yet split. Raises `SchedulerError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCopy(Submission):
-    """The scheduler's own copy of a job's script and environment, or None where it has none.
+    """The scheduler's own copy of a job's script and environment; None if it has none.
 
-    `script` is as the scheduler gives it. `environment` is in the archive's form, as well as it can be made:
-    entries joined by newlines are as the scheduler gives it.
+    `script` is unchanged. `environment` has the format of the archive, as far as it can be restored from lines.
     """
 
     script: bytes | None = field(default=None, repr=False)
@@ -264,14 +261,14 @@ class StoredCopy(Submission):
 
 @runtime_checkable
 class KeepsCopies(Protocol):
-    """A scheduler whose accounting keeps scripts and environments too."""
+    """A scheduler whose accounting stores scripts and environments."""
 
     def stored_copies(self, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
-        """Yield a copy for each submission that had one of these ids and is in accounting. Raises `SchedulerError`."""
+        """Yield a copy of each submission in accounting with one of these IDs. Raises `SchedulerError`."""
 
 
 class CurrentState(StrEnum):
-    """Where jobs are that have not ended."""
+    """State of jobs that have not ended."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -280,7 +277,7 @@ class CurrentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CurrentJobs:
-    """So many jobs of one submission that are in the same state; an array has one `spool_id` for all its tasks."""
+    """The number of jobs of a submission in a state; an array has one `spool_id` for all its tasks."""
 
     spool_id: str
     submitted_at: datetime
@@ -289,7 +286,7 @@ class CurrentJobs:
     account: str = ""
 
 
-#: How many jobs have the same id in the spool, time of submission in seconds since 1970, state and account.
+#: Number of jobs by spool ID, time of submission in seconds since 1970, state and account.
 QueueCounts = Counter[tuple[str, int, CurrentState, str]]
 
 
@@ -300,7 +297,7 @@ def current_jobs_of(counts: QueueCounts) -> Iterator[CurrentJobs]:
 
 @runtime_checkable
 class KnowsQueue(Protocol):
-    """A scheduler that can be asked for what waits and runs."""
+    """A scheduler that can list queued and running jobs."""
 
     def current_jobs(self) -> Iterator[CurrentJobs]:
         """Yield the jobs that have not ended, by submission and state. Raises `SchedulerError`."""
@@ -310,9 +307,9 @@ class KnowsQueue(Protocol):
 class BatchJob:
     """An array of jobs to submit, its tasks numbered from 0.
 
-    `name` is of letters, digits, `.`, `_` and `-`, and of this submission alone: by it the jobs are found again.
-    `output` is where the tasks write, in the scheduler's own patterns; empty is the scheduler's default.
-    `most_at_once` is how many tasks run together, 0 for as many as there is room. What is empty is not asked for.
+    `name` consists of letters, digits, `.`, `_` and `-`, and is unique: the jobs are found again by it. `output` is the
+    output path in the scheduler's own patterns; empty for its default. `most_at_once` limits concurrent tasks; 0 for no
+    limit. Empty values are not requested.
     """
 
     name: str
@@ -332,33 +329,30 @@ class BatchJob:
 
 @runtime_checkable
 class Submits(Protocol):
-    """A scheduler to which jobs can be sent."""
+    """A scheduler to which jobs can be submitted."""
 
     def submit(self, job: BatchJob) -> str:
-        """Submit, and return the id that the array has in the spool.
+        """Submit, and return the ID of the array in the spool.
 
-        Raises `SubmissionRefused` where nothing was submitted for sure, `SchedulerError` where that is not known.
+        Raises `SubmissionRefused` if nothing was submitted, `SchedulerError` if that is unknown.
         """
 
     def find_submitted(self, name: str) -> str | None:
-        """Return the id of the job of this name, waiting, running or ended; None where there is none for sure.
+        """Return the ID of the queued, running or finished job of this name; None if there certainly is none.
 
-        Raises `SchedulerError` where that cannot be said.
+        Raises `SchedulerError` if that is unknown.
         """
 
     def cancel(self, spool_id: str) -> None:
-        """Cancel what waits or runs of a job; one that has ended stays as it is. Raises `SchedulerError`."""
+        """Cancel queued and running tasks of a job; no effect on a finished job. Raises `SchedulerError`."""
 
 
 @runtime_checkable
 class HoldsJobs(Protocol):
-    """A scheduler that can keep submitted jobs from starting."""
+    """A scheduler that can hold submitted jobs."""
 
     def hold(self, spool_id: str) -> None:
-        """Keep what waits of a job from starting; what runs goes on, and a job that has ended stays as it is.
-
-        Raises `SchedulerError`.
-        """
+        """Hold queued tasks of a job; running tasks continue; no effect on a finished job. Raises `SchedulerError`."""
 
     def release(self, spool_id: str) -> None:
-        """Let what is held of a job start again. Raises `SchedulerError`."""
+        """Release held tasks of a job. Raises `SchedulerError`."""

@@ -1,4 +1,4 @@
-"""Running a scheduler's own commands: a list of words, never a shell; few variables; limits on time and on output."""
+"""Run a scheduler's commands: without a shell, with few variables, and with limits on time and output."""
 
 import os
 import selectors
@@ -13,7 +13,7 @@ from typing import IO
 
 from apps.clusters.schedulers.base import SchedulerError
 
-#: What every command keeps of the caller's variables: the others may be secrets, or options (`SBATCH_…`).
+#: Variables of the caller that every command inherits; others may be secrets or options (`SBATCH_…`).
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME")
 _CHUNK = 1 << 16
 _MOST_ERROR_BYTES = 4_000
@@ -22,7 +22,7 @@ _GRACE_SECONDS = 10
 
 
 class CommandFailed(SchedulerError):
-    """A command ended with an error; `stderr` is its text."""
+    """A command failed; `stderr` is its error output."""
 
     def __init__(self, program: str, status: int, stderr: str) -> None:
         super().__init__(f"{program}: {stderr or f'ended with status {status}'}")
@@ -32,7 +32,7 @@ class CommandFailed(SchedulerError):
 
 @dataclass(frozen=True)
 class Commands:
-    """How to run the commands of one cluster. `inherits` are prefixes of variables to keep, `variables` come on top."""
+    """How to run the commands of a cluster: prefixes of variables to inherit, and variables to set."""
 
     directory: str = ""
     timeout_seconds: float = 60
@@ -41,24 +41,24 @@ class Commands:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, program: str, *arguments: str) -> str:
-        """Return what `program` prints, as text. Raises as `pieces` does."""
+        """Return the output of `program` as text. Raises like `pieces`."""
         return self.output(program, *arguments).decode(errors="replace")
 
     def output(self, program: str, *arguments: str) -> bytes:
-        """Return what `program` prints. Raises as `pieces` does."""
+        """Return the output of `program`. Raises like `pieces`."""
         return b"".join(self.pieces(program, *arguments))
 
     def pieces(self, program: str, *arguments: str) -> Iterator[bytes]:
-        """Yield what `program` prints, piece by piece.
+        """Yield the output of `program` piece by piece.
 
-        Raises `SchedulerError`, also after the last piece; `CommandFailed` where the command ran and failed.
+        Raises `SchedulerError`, also after the last piece; `CommandFailed` if the command ran and failed.
         """
         return self._pieces(program, [self._path(program), *arguments], self._environment(), self.timeout_seconds)
 
     def submit(self, program: str, *arguments: str, script: IO[bytes], variables: Mapping[str, str]) -> str:
-        """Run `program` with a script to read, and these variables; return what it prints. Raises as `pieces` does.
+        """Run `program` with a script as input and these variables, and return its output. Raises like `pieces`.
 
-        It ends in time even if we are killed, so that whoever looks later knows that nothing is on its way.
+        It ends in time even if this process is killed: a later look-up finds the job, or there is none.
         """
         command = ["timeout", "--kill-after=5", f"{self.timeout_seconds:g}", self._path(program), *arguments]
         environment = {**variables, **self._environment()}
@@ -99,9 +99,9 @@ class Commands:
         with process:
             try:
                 yield from self._answer(program, process, time.monotonic() + seconds)
-            except BaseException:  # also where nobody takes the rest
+            except BaseException:  # also if the caller stops reading
                 with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # it, or what it has left behind
+                    os.killpg(process.pid, signal.SIGKILL)  # the command and its children
                 raise
 
     def _answer(self, program: str, process: subprocess.Popen[bytes], ends_at: float) -> Iterator[bytes]:
@@ -123,7 +123,7 @@ class Commands:
 
 
 def _read(process: subprocess.Popen[bytes], ends_at: float) -> Iterator[tuple[IO[bytes], bytes]]:
-    """Yield what comes on both streams until both are at their end. Raises `TimeoutError`."""
+    """Yield pieces of both streams until both end. Raises `TimeoutError`."""
     with selectors.DefaultSelector() as waiting:
         for stream in (process.stdout, process.stderr):
             if stream is not None:

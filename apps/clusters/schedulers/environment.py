@@ -1,4 +1,4 @@
-"""The form in which environments are archived, which is Slurm's: a count, then `NAME=value` and a NUL for each."""
+"""The format of archived environments, which is Slurm's: a count, then `NAME=value` and a NUL for each entry."""
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,17 +7,17 @@ COUNT = struct.Struct("=I")  # slurmctld writes the count in the byte order of i
 
 
 def count_of(environment: bytes) -> int:
-    """Return how many entries the environment says it has."""
+    """Return the number of entries that the environment declares."""
     return int(COUNT.unpack_from(environment)[0])
 
 
 def texts_in(environment: bytes) -> list[bytes]:
-    """Return every entry that has its NUL, whatever the count says."""
+    """Return every entry that ends with a NUL, regardless of the count."""
     return environment[COUNT.size :].split(b"\0")[:-1]
 
 
 def name_and_value(text: bytes) -> tuple[bytes, bytes]:
-    """Cut an entry at its first `=`; one without is a name."""
+    """Split an entry at its first `=`; without one, it is a name."""
     name, _, value = text.partition(b"=")
     return name, value
 
@@ -28,12 +28,12 @@ def variables_in(environment: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def pack(variables: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Write variables in this form, in their order. Raises `ValueError` where one holds a NUL."""
+    """Write variables in this format and order. Raises `ValueError` if one contains a NUL."""
     return pack_texts([name + b"=" + value for name, value in variables])
 
 
 def pack_texts(texts: Sequence[bytes]) -> bytes:
-    """Write entries, which may be names without `=`. Raises `ValueError` where one holds a NUL."""
+    """Write entries, which may be names without `=`. Raises `ValueError` if one contains a NUL."""
     if any(b"\0" in text for text in texts):
         raise ValueError("a variable holds a NUL")
     return COUNT.pack(len(texts)) + b"".join(text + b"\0" for text in texts)

@@ -1,4 +1,4 @@
-"""Files of a spool, read without trust: no symlink is followed, nothing but a regular file of a sane size is read."""
+"""Read untrusted files of a spool: only regular files of limited size, without following symlinks."""
 
 import errno
 import os
@@ -28,22 +28,22 @@ _REFUSED = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM,
 
 
 class DirectorySpool:
-    """A spool in `directory` and its subdirectories of certain names, each watched flat; jobs are files in them."""
+    """A spool with jobs as files in `directory` or its subdirectories, each watched on its own."""
 
     scheduler: str
     subdirectory: re.Pattern[str]
 
     def __init__(self, directory: Path) -> None:
-        """Raises `SpoolError` where `directory` is none, or may not be read."""
+        """Raises `SpoolError` if `directory` does not exist or cannot be read."""
         self.directory = directory
         self._subdirectories()
 
     def watched(self) -> list[Path]:
-        """Return the root, and every subdirectory that there is now; the scheduler may make them later."""
+        """Return the root and every existing subdirectory; the scheduler may create more later."""
         return [self.directory, *(self.directory / name for name in self._subdirectories())]
 
     def scan(self) -> Iterator[SpoolEntry]:
-        """List every job entry. Raises `SpoolError` at the end, after all that could be listed."""
+        """Yield every job entry. Raises `SpoolError` at the end, after all readable entries."""
         failures = []
         for names in self.scanned():
             try:
@@ -59,7 +59,7 @@ class DirectorySpool:
             raise SpoolError("; ".join(failures))
 
     def scanned(self) -> Iterable[tuple[str, ...]]:
-        """Return the directories with jobs, each by the names that lead to it."""
+        """Return the directories with jobs, each as the names on its path."""
         raise NotImplementedError
 
     def listed(self, directory: Path, names: Collection[str]) -> Iterator[SpoolEntry]:
@@ -67,14 +67,14 @@ class DirectorySpool:
         raise NotImplementedError
 
     def is_index(self, path: Path) -> bool:
-        """There is no list of jobs beside their files."""
+        """The jobs have no list besides their files."""
         return False
 
     def identity(self, entry: SpoolEntry) -> Identity:
         return identity_of(entry.path)
 
     def _subdirectories(self, *, any_type: bool = False) -> list[str]:
-        """Return the names that fit, in order; of directories alone, or of any type. Raises `SpoolError`."""
+        """Return matching names, sorted; only directories unless `any_type`. Raises `SpoolError`."""
         try:
             with os.scandir(self.directory) as entries:
                 return sorted(
@@ -88,7 +88,7 @@ class DirectorySpool:
 
 @contextmanager
 def opened_directory(root: Path, *names: str) -> Iterator[int]:
-    """Open a directory below `root` name by name, so that no symlink on the way is followed. Raises `SpoolError`."""
+    """Open a directory below `root` name by name, without following symlinks. Raises `SpoolError`."""
     descriptors: list[int] = []
     try:
         try:
@@ -107,9 +107,9 @@ def opened_directory(root: Path, *names: str) -> Iterator[int]:
 
 
 def read_file(directory: int, path: Path | str, *, max_bytes: int = MAX_FILE_BYTES) -> tuple[bytes, datetime]:
-    """Return the bytes of `path`, which lies in the open `directory`, and when it was written last.
+    """Return the content of `path`, a file in the open `directory`, and the time of its last change.
 
-    Raises `EntryVanished` where there is none, `EntryUnreadable` for what is no regular file, or larger.
+    Raises `EntryVanished`, or `EntryUnreadable` if it is not a regular file or too large.
     """
     try:
         descriptor = os.open(str(path).rpartition("/")[2], _FILE, dir_fd=directory)
@@ -128,7 +128,7 @@ def read_file(directory: int, path: Path | str, *, max_bytes: int = MAX_FILE_BYT
 
 
 def spool_error(path: Path | str, error: OSError) -> SpoolError:
-    """Say what an error of the system means for the entry at `path`."""
+    """Return the spool error for a system error at `path`."""
     if error.errno in _GONE:
         return EntryVanished(f"{path}: removed by the scheduler")
     if error.errno in _REFUSED:

@@ -1,4 +1,4 @@
-"""Options of a cluster, as an admin writes them: how jobs are sent to it, and who may own its logs."""
+"""Options of a cluster, as written by an admin: how to submit jobs, and who may own its logs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ Limit = Annotated[int, Field(ge=0, le=10**7)]
 
 
 class SubmissionOptions(BaseModel):
-    """`accounts` are by experiment and come before `account`; empty texts and zeros are not asked for.
+    """`accounts` are by experiment and override `account`; empty texts and zeros are not requested.
 
-    `experiments` are those whose requests start here automatically, empty for all. `in_flight` is by experiment, and
-    comes before `experiment_in_flight`; 0 is no limit.
+    Requests of `experiments` start here automatically; empty means all. `in_flight` is by experiment and overrides
+    `experiment_in_flight`; 0 means no limit.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)

@@ -1,6 +1,6 @@
-"""The simulated cluster: a spool in Slurm's format, and an accounting store that `manage.py simulate` writes.
+"""The simulated cluster of demo and tests: a spool in Slurm's format, and accounting written by `manage.py simulate`.
 
-For the demo and for tests. Everything that reads it, and sends to it, goes the same way as for a real scheduler.
+It is used like a real scheduler.
 """
 
 import json
@@ -38,10 +38,10 @@ CREATE TABLE IF NOT EXISTS told (id INTEGER PRIMARY KEY, spool_id INTEGER NOT NU
 CREATE INDEX IF NOT EXISTS told_spool_id ON told (spool_id);
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
-#: Below the ids of what the simulation submits itself.
+#: Below the IDs of jobs that the simulation submits itself.
 FIRST_SENT_ID = 5_000_000
 PARTITION = "grid"
-_BEHIND_SECONDS = 15  # a running simulation is never further behind
+_BEHIND_SECONDS = 15  # the maximum delay of a running simulation
 _TIMES = {"submitted_at", "started_at", "ended_at"}
 
 
@@ -50,7 +50,7 @@ def accounting_path(directory: Path) -> Path:
 
 
 def open_accounting(directory: Path) -> sqlite3.Connection:
-    """Open the store to write, made where it is not there. Only `simulate` does this."""
+    """Open the store for writing; create it if missing. Only `simulate` does this."""
     directory.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(accounting_path(directory), timeout=10, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
@@ -60,7 +60,7 @@ def open_accounting(directory: Path) -> sqlite3.Connection:
 
 
 def add_records(connection: sqlite3.Connection, records: Iterable[JobRecord]) -> None:
-    """Add finished attempts; one that is there already stays as it is."""
+    """Add finished attempts; existing ones stay unchanged."""
     rows = (
         (r.raw_id, r.attempt, r.ended_at.timestamp(), json.dumps(asdict(r), default=datetime.timestamp))
         for r in records
@@ -69,12 +69,12 @@ def add_records(connection: sqlite3.Connection, records: Iterable[JobRecord]) ->
 
 
 def mark_complete(connection: sqlite3.Connection, until: float) -> None:
-    """Say that every job that ended before `until`, in seconds of the epoch, has been added."""
+    """Record that every job that ended before `until`, in seconds since 1970, has been added."""
     connection.execute("INSERT OR REPLACE INTO state VALUES ('done', ?)", (json.dumps(until),))
 
 
 def store_current(connection: sqlite3.Connection, jobs: Iterable[CurrentJobs]) -> None:
-    """Say what has not ended; it takes the place of what was said before."""
+    """Replace the list of jobs that have not ended."""
     rows = [[one.spool_id, one.submitted_at.timestamp(), one.state, one.jobs, one.account] for one in jobs]
     connection.execute("INSERT OR REPLACE INTO state VALUES ('current', ?)", (json.dumps(rows),))
 
@@ -92,9 +92,9 @@ class Simulated:
         return SlurmSpool(directory)
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
-        """Return every attempt that ended in [since, until), in the order of their ends.
+        """Return every attempt that ended in [since, until), by time of end.
 
-        Raises `SchedulerError` too where the simulation has not come that far, as at its start or when it stands still.
+        Raises `SchedulerError` also if the simulation has not reached `until`, for example because it is stopped.
         """
         query = "SELECT record FROM attempt WHERE ended >= ? AND ended < ? ORDER BY ended, raw_id, attempt"
         with self._opened() as store:
@@ -109,7 +109,7 @@ class Simulated:
                 yield JobRecord(**{**values, "state": JobState(values["state"])})
 
     def current_jobs(self) -> Iterator[CurrentJobs]:
-        """Yield what waits and runs. Raises `SchedulerError`, too where the simulation has not written it yet."""
+        """Yield queued and running jobs. Raises `SchedulerError`, also before the simulation has written them."""
         with self._opened() as store:
             rows = _state(store, "current")
         if rows is None:
@@ -118,9 +118,9 @@ class Simulated:
             yield CurrentJobs(spool_id, datetime.fromtimestamp(submitted, UTC), CurrentState(state), jobs, account)
 
     def submit(self, job: BatchJob) -> str:
-        """Put a job into the queue; the simulation takes it at its next step.
+        """Queue a job; the simulation accepts it in its next step.
 
-        Raises `SubmissionRefused` as Slurm would, for a name or a partition that cannot be, else `SchedulerError`.
+        Raises `SubmissionRefused` like Slurm for an invalid name or partition, otherwise `SchedulerError`.
         """
         check_name(job.name)
         if job.partition not in {"", PARTITION}:
@@ -136,7 +136,7 @@ class Simulated:
         return str(spool_id)
 
     def find_submitted(self, name: str) -> str | None:
-        """Return the id of the first job of this name. Raises `SchedulerError`."""
+        """Return the ID of the first job of this name. Raises `SchedulerError`."""
         check_name(name)
         with self._opened() as store:
             row = store.execute("SELECT min(spool_id) FROM sent WHERE name = ?", (name,)).fetchone()
@@ -159,7 +159,7 @@ class Simulated:
 
     @contextmanager
     def _opened(self, mode: str = "ro") -> Iterator[sqlite3.Connection]:
-        """Open the store, to write in a transaction. Raises `SchedulerError`."""
+        """Open the store in a transaction. Raises `SchedulerError`."""
         if self.directory is None:
             raise SchedulerError(f"cluster {self.cluster}: the option `dir` is not set")
         path = accounting_path(self.directory)
@@ -173,11 +173,11 @@ class Simulated:
             raise SchedulerError(f"{path}: {error}") from error
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
-        """Say where the output lies; accounting knows it for every job that started."""
+        """Return the paths in accounting, which has them for every started job."""
         return record.known_paths() if record.started_at else None
 
 
 def _state(store: sqlite3.Connection, name: str) -> Any:
-    """Return a value that the simulation has written; None where it has not yet."""
+    """Return a value written by the simulation; None if it is missing."""
     row = store.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
     return json.loads(row[0]) if row else None

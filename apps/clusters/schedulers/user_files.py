@@ -1,6 +1,6 @@
-"""Opens files whose path a user has given, scripts and logs of jobs, by the rights of that user.
+"""Open scripts and logs at paths given by users, with the permissions of that user.
 
-Whatever rights this process has, no symlink leads it astray, and no device or FIFO is touched.
+The rights of this process do not matter; symlinks do not mislead it, and devices and FIFOs are not touched.
 """
 
 import errno
@@ -21,22 +21,22 @@ _READ_ONLY = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class NotReadable(Exception):
-    """The file is not to be had; the message is the reason."""
+    """The file cannot be read; the message is the reason."""
 
 
 class NotNow(NotReadable):
-    """The file cannot be read now, and perhaps later: its server is away."""
+    """The file cannot be read now, but perhaps later: its server is unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who reads. One that is not known, and root, may read only what everybody may."""
+    """The user who reads. Unknown users and root may read only what everyone may."""
 
     uid: int = -1
     groups: frozenset[int] = frozenset()
 
     def may(self, descriptor: int, right: int) -> bool:
-        """Decide by owner, group and mode as the kernel does; an access list's rights for groups are not trusted."""
+        """Decide by owner, group and mode like the kernel; group permissions of access lists are not trusted."""
         status = os.fstat(descriptor)
         if status.st_uid == self.uid:
             return bool(status.st_mode & right << 6)
@@ -58,10 +58,9 @@ def account_of(user: str | int) -> Account:
 
 @contextmanager
 def opened_directory(path: Path, check: Callable[[int, Path], None]) -> Iterator[int]:
-    """Open the directories of an absolute path one by one: a symlink is not followed.
+    """Open the directories of an absolute path one by one, without following symlinks or opening them to read.
 
-    Nothing is opened for reading yet. `check` is called with descriptor and path of each directory but `/`, and
-    raises what it likes. Raises `OSError`.
+    `check` is called with descriptor and path of each directory except `/`, and may raise. Raises `OSError`.
     """
     opened = Path("/")
     directory = os.open(opened, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -78,10 +77,10 @@ def opened_directory(path: Path, check: Callable[[int, Path], None]) -> Iterator
 
 @contextmanager
 def opened_file(directory: int, name: str, check: Callable[[int], None]) -> Iterator[int]:
-    """Open a file in an open directory for reading, after `check` has seen which one it is. Raises `OSError`.
+    """Open a file in an open directory for reading, after `check` has accepted its descriptor. Raises `OSError`.
 
-    Until then it is not touched, whatever it is. A symlink is refused (`ELOOP`), and so is a file on which its owner
-    holds a lease, which would keep us waiting (`EAGAIN`).
+    Before that, the file is not touched. A symlink raises `ELOOP`; a file with a lease of its owner, for which the
+    kernel would wait, raises `EAGAIN`.
     """
     handle = os.open(name, _OPENED, dir_fd=directory)
     try:
@@ -98,9 +97,9 @@ def opened_file(directory: int, name: str, check: Callable[[int], None]) -> Iter
 
 
 def read_as(account: Account | None, path: Path, *, max_bytes: int) -> tuple[bytes, os.stat_result]:
-    """Return what `path` holds. Symlinks are followed where the account itself could go. Raises `NotReadable`.
+    """Return the content and status of a file. Symlinks are followed where the account may go. Raises `NotReadable`.
 
-    Without an account the rights are those of this process, and a file that is a symlink is refused.
+    Without an account, the permissions of this process apply, and a symlink is refused.
     """
 
     def check_directory(directory: int, _: Path) -> None:

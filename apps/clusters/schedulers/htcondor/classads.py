@@ -1,12 +1,12 @@
-"""HTCondor's job ads as the schedd writes them: a line `Name = value` for each attribute, names in any case.
+"""HTCondor's job ads as the schedd writes them: a line `Name = value` per attribute; names ignore case.
 
-Only literals are read. Expressions are the users' own, and are never evaluated: to everyone else they are no value.
+Only literals are read. Expressions come from users and are never evaluated; they count as no value.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 
-#: The lines of an ad by the lower-case names of its attributes.
+#: The lines of an ad by lower-case attribute name.
 Ad = Mapping[bytes, bytes]
 
 _NUMBER = re.compile(rb"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
@@ -18,7 +18,7 @@ def line_of(name: bytes, value: bytes) -> bytes:
 
 
 def read_ad(lines: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Read an ad; a line that is no attribute is left out."""
+    """Read an ad; other lines are skipped."""
     ad = {}
     for line in lines:
         name, equals, value = line.partition(b"=")
@@ -28,7 +28,7 @@ def read_ad(lines: Iterable[bytes]) -> dict[bytes, bytes]:
 
 
 def value_of(ad: Ad, name: str) -> bytes:
-    """Return the value of an attribute as it is written, empty where there is none."""
+    """Return the literal of an attribute; empty if it is missing."""
     return ad.get(name.lower().encode(), b"").partition(b" = ")[2]
 
 
@@ -37,7 +37,7 @@ def string_of(ad: Ad, name: str) -> bytes | None:
 
 
 def text_of(ad: Ad, name: str) -> str:
-    """Return a string as text that any store takes; empty where there is none."""
+    """Return a string as text that any store accepts; empty if it is missing."""
     return (string_of(ad, name) or b"").decode("utf-8", "backslashreplace").replace("\0", "\\x00")
 
 
@@ -47,7 +47,7 @@ def number_of(ad: Ad, name: str) -> float | None:
 
 
 def integer_of(ad: Ad, name: str) -> int | None:
-    """Return the value of an attribute that is a number, without its fraction. None where it is beyond 64 bits."""
+    """Return a number without its fraction; None if it is missing or exceeds 64 bits."""
     number = number_of(ad, name)
     return int(number) if number is not None and abs(number) < 2**63 else None
 
@@ -57,12 +57,12 @@ def truth_of(ad: Ad, name: str) -> bool | None:
 
 
 def quoted(string: bytes) -> bytes:
-    """Write a string as a literal: of the characters in it only the quote is escaped."""
+    """Write a string literal; only quotes are escaped."""
     return b'"' + string.replace(b'"', b'\\"') + b'"'
 
 
 def unquoted(value: bytes) -> bytes | None:
-    """Read the literal of a string; None where `value` is anything else."""
+    """Read a string literal; None for anything else."""
     inner = value[1:-1]
     if len(value) < 2 or not value.startswith(b'"') or not value.endswith(b'"'):
         return None

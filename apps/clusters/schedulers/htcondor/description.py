@@ -1,4 +1,4 @@
-"""What is archived of a submission beside its script: the ads, and the submit description where the schedd has it."""
+"""What is archived besides the script: the ads, and the submit description if the schedd has it."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,19 +7,19 @@ from apps.clusters.schedulers.htcondor.classads import line_of, quoted, unquoted
 from apps.clusters.schedulers.htcondor.environment import Variable, read_v1, read_v2, write_v1, write_v2
 from apps.clusters.schedulers.htcondor.queue_log import Cluster
 
-# The schedd's own secrets, and the arguments, which are archived apart, with users' secrets masked.
+# The schedd's own secrets, and the arguments, which are archived separately with secrets masked.
 _LEFT_OUT = re.compile(
     rb"capability|childclaimids|claimid|claimidlist|claimids|transferkey|_condor_priv.*|args|arguments"
 )
 _ENVIRONMENT = re.compile(rb"(?i)[ \t]*(environment|env)[ \t]*=[ \t]*(.*)")
 _DELIMITER = re.compile(rb'(?mi)^EnvDelim = "(.)"')
 _FIRST_FILE = b"\n# condor_submit."
-_MOST_COMPARED = 200_000_000  # variables by bytes: nobody's job may keep capture busy
-_LONG_ENOUGH = 6  # shorter secrets are replaced in the environment alone: elsewhere they may mean something else
+_MOST_COMPARED = 200_000_000  # variables times bytes: no job may keep capture busy
+_LONG_ENOUGH = 6  # shorter secrets are replaced only in the environment: elsewhere they may mean something else
 
 
 def describe(cluster: Cluster, files: Mapping[str, bytes]) -> bytes:
-    """Write the ads of a cluster and its first job, and `files`, each under a line that names it."""
+    """Return the ads of a cluster and its first job, and `files`, each below a heading."""
     parts = [f"# cluster {cluster.number}".encode(), *_lines(cluster.common)]
     if cluster.first_proc is not None:
         parts += [f"# job {cluster.number}.{cluster.first_proc}: what differs".encode(), *_lines(cluster.first)]
@@ -33,7 +33,7 @@ def _lines(ad: Mapping[bytes, bytes]) -> list[bytes]:
 
 
 def with_values(description: bytes, before: Iterable[Variable], after: Iterable[Variable]) -> bytes:
-    """Put new values of variables in the place of old ones wherever the description has them."""
+    """Replace old values of variables by new ones throughout a description."""
     old, new = dict(before), dict(after)
     changed = {name: new[name] for name in old if name in new and new[name] != old[name]}
     if not changed:
@@ -55,7 +55,7 @@ def with_values(description: bytes, before: Iterable[Variable], after: Iterable[
 
 
 def _ad_line(line: bytes, changed: Mapping[bytes, bytes], delimiter: bytes) -> bytes:
-    """Write an attribute of an ad anew if it is the environment."""
+    """Return a line of an ad, with changed variables if it is the environment."""
     found = _ENVIRONMENT.fullmatch(line)
     text = unquoted(found[2]) if found else None
     if not found or text is None:
@@ -66,7 +66,7 @@ def _ad_line(line: bytes, changed: Mapping[bytes, bytes], delimiter: bytes) -> b
 
 
 def _command(line: bytes, changed: Mapping[bytes, bytes]) -> bytes:
-    """Write a command of a submit description anew if it is the environment: in double quotes the new syntax."""
+    """Return a line of a submit description, likewise; double quotes mark the new syntax."""
     found = _ENVIRONMENT.fullmatch(line)
     if not found:
         return line
@@ -79,7 +79,7 @@ def _command(line: bytes, changed: Mapping[bytes, bytes]) -> bytes:
 
 
 def _replaced(text: bytes, changed: Mapping[bytes, bytes], delimiter: bytes | None) -> bytes | None:
-    """Put new values into an environment, in the new syntax where nothing delimits. None where none is to change."""
+    """Replace values in an environment, in the new syntax without a delimiter. None if nothing changes."""
     try:
         variables = read_v2(text) if delimiter is None else read_v1(text, delimiter)
     except ValueError:

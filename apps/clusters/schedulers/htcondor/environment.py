@@ -1,7 +1,7 @@
 """Environments as HTCondor writes them, in two syntaxes.
 
-`Environment` (V2): `A=1 B='two words' C='it''s'`, cut at blanks outside single quotes, a quote in quotes doubled.
-`Env` (V1): `A=1;B=two words`, cut at `;` or what `EnvDelim` says, nothing escaped.
+`Environment` (V2): `A=1 B='two words' C='it''s'`, split at blanks outside single quotes; quotes are doubled.
+`Env` (V1): `A=1;B=two words`, split at `;` or `EnvDelim`, without escapes.
 """
 
 import re
@@ -17,7 +17,7 @@ _TO_QUOTE = re.compile(rb"[' \t\r\n]")
 
 
 def variables_of(ad: Ad) -> tuple[Variable, ...]:
-    """Return the variables of a job; of one set twice the last. Raises `ValueError` where quotes do not match."""
+    """Return the variables of a job; the last value counts. Raises `ValueError` for unmatched quotes."""
     text = string_of(ad, "Environment")
     if text is not None:
         return tuple(dict(read_v2(text)).items())

@@ -1,7 +1,6 @@
-"""The schedd's history: the ads of jobs that left the queue, one after the other, each ended by a line `*** …`.
+"""The schedd's history: ads of jobs that left the queue, each followed by a line `*** …`.
 
-Read from the end, as what is asked for is nearly always the newest. An ad whose last line is not written yet is left
-for the next time.
+It is read from the end, because the newest jobs are wanted. An incomplete last ad is left for the next time.
 """
 
 import os
@@ -23,9 +22,9 @@ _MOST_AD_BYTES = 16 * 1024 * 1024
 
 
 def ads_in_history(path: Path, *, since: datetime, until: datetime) -> Iterator[Ad]:
-    """Yield the ads of jobs that may have ended in [since, until): of `path` and the files it was rotated to.
+    """Yield the ads of jobs that may have ended in [since, until), from `path` and rotated files.
 
-    Raises `SchedulerError` where there is no such file.
+    Raises `SchedulerError` if a file cannot be read.
     """
     path = path / "history" if path.is_dir() else path
     try:
@@ -45,7 +44,7 @@ def ads_in_history(path: Path, *, since: datetime, until: datetime) -> Iterator[
 
 
 def ads_of_jobs(directory: Path, *, since: datetime) -> Iterator[Ad]:
-    """Yield the ads in a directory with a file for each job, of those written since. Raises `SchedulerError`."""
+    """Yield the ads in a directory with one file per job, written since then. Raises `SchedulerError`."""
     try:
         with os.scandir(directory) as entries:
             paths = [
@@ -62,7 +61,7 @@ def ads_of_jobs(directory: Path, *, since: datetime) -> Iterator[Ad]:
 
 
 def _ads_backwards(file: BinaryIO, since: datetime, until: datetime) -> Generator[Ad, None, bool]:
-    """Yield the ads of one file that may matter. Return whether what comes before is all older than `since`."""
+    """Yield the candidate ads of a file. Return whether all earlier ads are older than `since`."""
     first, last = int(since.timestamp()), until.timestamp()
     lines: list[bytes] = []
     wanted = False
@@ -75,9 +74,9 @@ def _ads_backwards(file: BinaryIO, since: datetime, until: datetime) -> Generato
             yield read_ad(reversed(lines))
         banner = _JOB_BANNER.fullmatch(line)
         if banner and banner[2] and int(banner[2]) < first:
-            return True  # written to the file before, so ended before
+            return True  # written to the previous file, so ended before
         completed = int(banner[1]) if banner else -1
-        # A job that was removed has no date of completion: its ad says when it ended.
+        # A removed job has no completion date; its ad has the time.
         wanted, lines = banner is not None and (completed <= 0 or first <= completed < last), []
     if wanted:
         yield read_ad(reversed(lines))
@@ -85,7 +84,7 @@ def _ads_backwards(file: BinaryIO, since: datetime, until: datetime) -> Generato
 
 
 def _lines_backwards(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a file from its end; what comes after its last newline is no line yet."""
+    """Yield the complete lines of a file from its end."""
     position = file.seek(0, os.SEEK_END)
     rest, is_last = b"", True
     while position > 0:

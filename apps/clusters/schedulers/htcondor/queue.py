@@ -1,7 +1,7 @@
-"""Asking the schedd, by `condor_q -json`, for all jobs in its queue.
+"""List all jobs in the queue of a schedd with `condor_q -json`.
 
-The form is that of condor_q(1) and of `compat_classad.cpp` (`CondorClassAdListWriter`), HTCondor 8.6 to 25: a list of
-objects, or nothing at all where no job matches; an expression is a string. The numbers of `JobStatus` are those of the
+The format is that of condor_q(1) and of `compat_classad.cpp` (`CondorClassAdListWriter`), HTCondor 8.6 to 25: a list of
+objects, or nothing if no job matches; an expression is a string. The numbers of `JobStatus` are those of the
 manual's "Job Status Codes".
 """
 
@@ -21,19 +21,19 @@ _STATES = {
     _TRANSFERRING: CurrentState.RUNNING,
     _SUSPENDED: CurrentState.RUNNING,
 }
-#: Held by the schedd itself while the files of the job come in.
+#: Held by the schedd while input files are transferred.
 _SPOOLING = 16
 
 
 def current_jobs(commands: Commands, *, schedd: str = "", pool: str = "") -> Iterator[CurrentJobs]:
-    """Return what has not ended by one command, by the cluster of jobs. Raises `SchedulerError`."""
+    """Return the jobs that have not ended, by cluster of jobs, with one command. Raises `SchedulerError`."""
     where = [*(("-pool", pool) if pool else ()), *(("-name", schedd) if schedd else ())]
     answer = commands.pieces("condor_q", *where, "-allusers", "-json", "-attributes", _ATTRIBUTES)
     return current_jobs_of(read_queue(answer))
 
 
 def read_queue(pieces: Iterable[bytes]) -> QueueCounts:
-    """Count the jobs in an answer. Raises `SchedulerError` where it is not whole, or no list of objects."""
+    """Count the jobs in an answer. Raises `SchedulerError` if it is incomplete or not a list of objects."""
     text = b"".join(pieces).decode(errors="replace")
     try:
         ads = json.loads(text, strict=False) if text.strip() else []
@@ -49,7 +49,7 @@ def read_queue(pieces: Iterable[bytes]) -> QueueCounts:
 
 
 def _read(ad: Mapping[str, object]) -> tuple[str, int, CurrentState, str] | None:
-    """Return cluster, time of submission, state and account of a job; None for one that has ended, or is none."""
+    """Return cluster, time of submission, state and account of a job; None if it has ended or is invalid."""
     cluster, submitted, status = (_number(ad.get(name)) for name in ("clusterid", "qdate", "jobstatus"))
     state = _STATES.get(status)
     if state is None or cluster <= 0 or submitted <= 0 or "procid" not in ad:
@@ -61,5 +61,5 @@ def _read(ad: Mapping[str, object]) -> tuple[str, int, CurrentState, str] | None
 
 
 def _number(value: object) -> int:
-    """Return a whole number that a time can be made of, else 0."""
+    """Return an integer that is a valid time; otherwise 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**11 else 0

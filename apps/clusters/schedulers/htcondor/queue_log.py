@@ -1,8 +1,8 @@
-"""The schedd's `job_queue.log`, followed from its start to its growing end.
+"""Follow the `job_queue.log` of a schedd as it grows.
 
-Each line is a record: 101 makes an ad, 102 destroys it, 103 sets an attribute, 104 deletes one, 105 and 106 enclose
-what is valid as a whole only, 107 begins the file. The schedd replaces the file by a shorter one from time to time.
-Keys are `0N.-1` for cluster N, whose ad has what its jobs share, and `N.P` for its job P.
+Each line is a record: 101 creates an ad, 102 destroys it, 103 sets an attribute, 104 deletes one, 105 and 106 enclose
+a transaction, 107 starts the file. The schedd compacts the file from time to time. Keys are `0N.-1` for the ad that
+the jobs of cluster N share, and `N.P` for its job P.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from apps.clusters.schedulers.base import SpoolError
 from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, line_of
 
-MOST_DESTROYED = 5_000  # of the clusters that left the queue so many are kept, for who reads more slowly than jobs end
+MOST_DESTROYED = 5_000  # clusters kept after they left the queue, for slow readers
 
 _KEY = re.compile(rb"0?([1-9][0-9]{0,9})\.(-1|[0-9]{1,10})")
 _SEQUENCE = re.compile(rb"107 ([0-9]{1,18}) ")
@@ -27,7 +27,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(slots=True)
 class Cluster:
-    """One submission: the ad of the cluster, and what differs in the first of its jobs."""
+    """One submission: the ad of the cluster, and what differs in its first job."""
 
     number: int
     common: dict[bytes, bytes] = field(default_factory=dict)
@@ -35,23 +35,23 @@ class Cluster:
     first_proc: int | None = None
 
     def ad(self) -> Ad:
-        """Return the ad of the first job, or of the cluster where it has none yet."""
+        """Return the ad of the first job, or of the cluster if it has none yet."""
         return {**self.common, **self.first}
 
     def submitted(self) -> int:
-        """Return `QDate`, in seconds since 1970; it is the same for all jobs of the cluster, and never changes."""
+        """Return `QDate` in seconds since 1970, which is the same for all jobs of the cluster and never changes."""
         return integer_of(self.common, "QDate") or integer_of(self.first, "QDate") or 0
 
 
 class JobQueueLog:
-    """What `path` says of the clusters in the queue. Not safe for threads."""
+    """The clusters in the queue, as read from `path`. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.clusters: dict[int, Cluster] = {}
-        #: Clusters that have left the queue, the last ones to leave at the end.
+        #: Clusters that left the queue, the latest last.
         self.destroyed: OrderedDict[int, Cluster] = OrderedDict()
-        #: Counts up with each cluster that comes or goes.
+        #: Incremented with each cluster that enters or leaves the queue.
         self.changes = 0
         self._descriptor = -1
         self._header = b""
@@ -66,11 +66,11 @@ class JobQueueLog:
             self._descriptor = -1
 
     def refresh(self) -> None:
-        """Take in what was written since the last time. Raises `SpoolError` where the file cannot be read."""
+        """Read what was appended since the last time. Raises `SpoolError` if the file cannot be read."""
         try:
             if self._descriptor < 0:
                 self._start(self._previous())
-            self._take_in()  # also the end of a file that was replaced
+            self._take_in()  # including the end of a replaced file
             if not self._is_replaced():
                 return
             before = dict(self.clusters)
@@ -91,7 +91,7 @@ class JobQueueLog:
         return os.pread(self._descriptor, len(self._header), 0) != self._header
 
     def _previous(self) -> Path:
-        """Return the file that was replaced last, which the schedd keeps: who was away then finds the jobs there."""
+        """Return the previous file, which the schedd keeps: it has the jobs missed while capture was stopped."""
         self._start(self.path)
         sequence = _SEQUENCE.match(os.pread(self._descriptor, _SHARED_BYTES, 0))
         previous = self.path.with_name(f"{self.path.name}.{int(sequence[1]) - 1 if sequence else 0}")
@@ -170,7 +170,7 @@ class JobQueueLog:
             self.destroyed.popitem(last=False)
 
     def _share(self, text: bytes) -> bytes:
-        """Return the one copy of a short text: a queue has the same attributes many times."""
+        """Return the shared copy of a short text, since queues repeat attributes many times."""
         if len(text) > _SHARED_BYTES or len(self._shared) >= _MOST_SHARED:
             return self._shared.get(text, text)
         return self._shared.setdefault(text, text)

@@ -1,4 +1,4 @@
-"""From the ad of a job that left the queue to its record. Pure: an ad that makes no sense is a `BadAd`."""
+"""Job records from the ads of jobs that left the queue. An invalid ad raises `BadAd`."""
 
 import re
 from datetime import UTC, datetime
@@ -22,11 +22,11 @@ _MEGABYTE = 1024 * 1024
 
 
 class BadAd(ValueError):
-    """An ad that cannot be read; the message names the job and the reason."""
+    """An invalid ad; the message names the job and the reason."""
 
 
 def read_record(ad: Ad) -> JobRecord:
-    """Read the last attempt of a job, the one that its ad tells of. Raises `BadAd`."""
+    """Return the last attempt of a job, the one described by its ad. Raises `BadAd`."""
     cluster, proc = integer_of(ad, "ClusterId"), integer_of(ad, "ProcId")
     if not cluster or proc is None:
         raise BadAd("an ad without ClusterId and ProcId")
@@ -93,7 +93,7 @@ def _ending(ad: Ad) -> tuple[JobState, int, int]:
 
 
 def _removed(ad: Ad) -> JobState:
-    """Say why a job was removed: what is removed while it is held was ended by what held it."""
+    """Return the state of a removed job; if it was on hold, the reason of the hold counts."""
     if not _hold_reason(ad):
         return JobState.CANCELLED
     code = integer_of(ad, "HoldReasonCode") or integer_of(ad, "LastHoldReasonCode")
@@ -107,7 +107,7 @@ def _removed(ad: Ad) -> JobState:
 
 
 def _hold_reason(ad: Ad) -> str:
-    """Return why a job was held when it was removed; empty where it was not held."""
+    """Return why a job was on hold when it was removed; empty if it was not."""
     if integer_of(ad, "JobStatus") != _REMOVED or integer_of(ad, "LastJobStatus") != _HELD:
         return ""
     return text_of(ad, "HoldReason") or text_of(ad, "LastHoldReason")
@@ -119,7 +119,7 @@ def _time(ad: Ad, name: str) -> datetime | None:
 
 
 def _max_memory(ad: Ad) -> int | None:
-    """Return the most memory seen; `MemoryUsage` is mostly an expression over the other two."""
+    """Return the peak memory; `MemoryUsage` is usually an expression of the other two."""
     megabytes = integer_of(ad, "MemoryUsage")
     if megabytes is not None:
         return megabytes * _MEGABYTE
@@ -131,7 +131,7 @@ def _times(number: int | None, unit: int) -> int | None:
 
 
 def _path(ad: Ad, name: str) -> str:
-    """Return the path of an output file; empty where there is none, or not all of it is known."""
+    """Return the path of an output file; empty if there is none or it is incomplete."""
     path, directory = text_of(ad, name), text_of(ad, "Iwd")
     if not path or path == "/dev/null" or "$(" in path or not (path.startswith("/") or directory):
         return ""

@@ -1,4 +1,4 @@
-"""The HTCondor adapter: its parts put together behind the protocol of `base`."""
+"""The HTCondor adapter."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
 
 logger = logging.getLogger(__name__)
 
-#: Of one answer of condor_q, which is read as a whole: of about a million jobs.
+#: Maximum size of the output of condor_q: about a million jobs.
 MOST_BYTES = 1 << 28
 
 
@@ -23,17 +23,17 @@ class HTCondor(CommandScheduler):
     """The jobs of one schedd.
 
     Options: `history` (its HISTORY file, or the directory of that), `per_job_history` (its PER_JOB_HISTORY_DIR); one
-    is enough, and with both a job found in both is one. For `condor_q`: `bin` (its directory), `conf`
+    is enough; with both, jobs are not counted twice. For `condor_q`: `bin` (its directory), `conf`
     (CONDOR_CONFIG), `schedd` and `pool` (names; else those of the host), `timeout_seconds`.
     """
 
     name = "htcondor"
     known_options = frozenset({"history", "per_job_history", "conf", "schedd", "pool"})
-    #: Users choose their `AccountingGroup`; it does not prove that they belong to an experiment.
+    #: Users choose their `AccountingGroup`: it does not prove that they belong to an experiment.
     accounts_are_enforced = False
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
-        """Raises `ValueError` also for what is no name."""
+        """Raises `ValueError` also for an invalid name."""
         super().__init__(cluster, options)
         self._schedd, self._pool = self._options.get("schedd", ""), self._options.get("pool", "")
         if any(name.startswith("-") for name in (self._schedd, self._pool)):
@@ -48,7 +48,7 @@ class HTCondor(CommandScheduler):
         return HTCondorSpool(directory)
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
-        """Yield the last attempt of every job that ended in [since, until) and left the queue, by their ends."""
+        """Yield the last attempt of every job that ended in [since, until) and left the queue, by time of end."""
         found: dict[tuple[str, datetime, int], JobRecord] = {}
         history, per_job = self._options.get("history"), self._options.get("per_job_history")
         if not history and not per_job:
@@ -71,5 +71,5 @@ class HTCondor(CommandScheduler):
         return current_jobs(self._commands, schedd=self._schedd, pool=self._pool)
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
-        """Say where the output lies: the ad knows, with all macros filled in. None for a job that never started."""
+        """Return the paths in the ad, where all macros are expanded. None for a job that never started."""
         return record.known_paths() if record.started_at else None

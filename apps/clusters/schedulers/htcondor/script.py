@@ -1,4 +1,4 @@
-"""Where a job's script is: in the spool as it was submitted, or, as most often, still in the user's directory."""
+"""Find a job's script: in the spool as submitted or, most often, still in the user's directory."""
 
 import hashlib
 import os
@@ -16,16 +16,16 @@ _ELF = b"\x7fELF"
 
 
 class Script(NamedTuple):
-    """A script, and why it may not be the one that ran. Empty where there is none to keep."""
+    """A script, and why it may differ from the one that ran. Empty if there is none to keep."""
 
     content: bytes
     caveat: str = ""
 
 
 def find_script(spool: Path, cluster: int, ad: Ad, *, max_bytes: int, patience: Patience) -> Script:
-    """Return the executable of a job if it is a script. Raises `SpoolError` where it may be had later."""
+    """Return the executable of a job if it is a script. Raises `SpoolError` if it may be readable later."""
     owner, os_user = text_of(ad, "Owner"), text_of(ad, "OsUser").partition("@")[0]
-    # Older schedds let anybody set OsUser: one that is not the owner is not believed.
+    # Older schedds let anyone set OsUser: it is ignored unless it equals the owner.
     account = account_of(owner) if os_user in ("", owner) else Account()
     command, directory = string_of(ad, "Cmd"), Path(os.fsdecode(string_of(ad, "Iwd") or b"/"))
     try:

@@ -1,4 +1,4 @@
-"""Reads files for which nobody can say when, or whether, their server answers: none is waited for longer than so."""
+"""Read files on servers that may not answer, with a time limit."""
 
 import os
 import re
@@ -9,22 +9,22 @@ from pathlib import Path
 from apps.clusters.schedulers.user_files import Account, NotNow, read_as
 
 SECONDS = 2.0
-MOST_HANGING = 200  # threads, each with a file that it waits for
+MOST_HANGING = 200  # threads, each waiting for a file
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 _Read = tuple[bytes, os.stat_result]
 
 
 class Patience:
-    """Each read runs in a thread. While one hangs, no other of its file system is begun; what it gets late is kept."""
+    """Each read runs in a thread. While one hangs, no other starts on its file system; late results are kept."""
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
         self._seconds = seconds
-        #: What is read for whom, by the place that does not answer.
+        #: Account, path and result of hanging reads by mount point.
         self._hanging: dict[Path, tuple[tuple[Account, Path], Future[_Read]]] = {}
 
     def read_as(self, account: Account, path: Path, *, max_bytes: int) -> _Read:
-        """Return what `user_files.read_as` does. Raises `NotReadable`, and `NotNow` where that takes too long."""
+        """Call `user_files.read_as`. Raises `NotReadable`, also `NotNow` if it takes too long."""
         if self._hanging and (late := self._late(account, path)):
             return late
         reading = _begin(account, path, max_bytes)
@@ -35,7 +35,7 @@ class Patience:
             raise NotNow("its file server does not answer") from None
 
     def _late(self, account: Account, path: Path) -> _Read | None:
-        """Return what an earlier read of the same file got after all. Raises `NotNow` where its place still hangs."""
+        """Return the late result of an earlier read of this file. Raises `NotNow` while its file system hangs."""
         place = _place_of(path)
         if place not in self._hanging:
             if len(self._hanging) >= MOST_HANGING:
@@ -51,7 +51,7 @@ class Patience:
 
 
 def _begin(account: Account, path: Path, max_bytes: int) -> Future[_Read]:
-    """Read in a thread of its own, which does not keep the process from ending."""
+    """Read in a daemon thread."""
     reading: Future[_Read] = Future()
 
     def read() -> None:
@@ -65,10 +65,7 @@ def _begin(account: Account, path: Path, max_bytes: int) -> Future[_Read]:
 
 
 def _place_of(path: Path) -> Path:
-    """Return where the path's file system is mounted, without touching it.
-
-    On the root's one it is the directory: there are the links to all others.
-    """
+    """Return the mount point of a path without touching it; on the root file system, its directory."""
     try:
         lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
     except OSError:

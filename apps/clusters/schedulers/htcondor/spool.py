@@ -1,4 +1,4 @@
-"""A schedd's spool: `job_queue.log`, and what users have spooled with their jobs. An entry is a cluster of jobs."""
+"""A schedd's spool: `job_queue.log` and spooled files. An entry is a cluster of jobs."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -36,7 +36,7 @@ class HTCondorSpool:
     """The spool at `directory`, the schedd's SPOOL, on this host."""
 
     def __init__(self, directory: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
-        """Raises `SpoolError` where `directory` has no job queue, or it may not be read."""
+        """Raises `SpoolError` if `directory` has no readable job queue."""
         self.directory = directory
         self.max_file_bytes = max_file_bytes
         self.patience = Patience()
@@ -49,7 +49,7 @@ class HTCondorSpool:
         return [self.directory]
 
     def scan(self) -> Iterator[SpoolEntry]:
-        """List the clusters in the queue, and the last that left it. Raises `SpoolError`."""
+        """Yield the clusters in the queue, and the latest that left it. Raises `SpoolError`."""
         with self._guard:
             self._log.refresh()
             self._listed = self._log.changes
@@ -57,29 +57,29 @@ class HTCondorSpool:
         return (self._entry(number) for number in numbers)
 
     def entry_at(self, path: Path) -> SpoolEntry | None:
-        """Return the cluster of a name that `scan` gave; there is no file of that name, and no event about one."""
+        """Return the cluster for a name from `scan`; no file has this name."""
         found = _ENTRY.fullmatch(path.name)
         return self._entry(int(found[1])) if found and path.parent == self.directory else None
 
     def is_index(self, path: Path) -> bool:
-        """Whether `path` is the job queue log, and it has had clusters come or go since the last scan."""
+        """Whether `path` is the job queue log, and clusters have entered or left it since the last scan."""
         if path.name != _LOG or path.parent != self.directory:
             return False
         with self._guard:
             try:
                 self._log.refresh()
             except SpoolError:
-                return True  # for the scan to tell
+                return True  # the scan reports it
             return self._log.changes != self._listed
 
     def identity(self, entry: SpoolEntry) -> Identity:
-        """Return number and time of submission: a queue that is made anew gives numbers out again."""
+        """Return number and time of submission: a recreated queue reuses numbers."""
         with self._guard:
             cluster = self._log.find(int(entry.job_id))
         return Identity(cluster.number, cluster.submitted() * 10**9) if cluster else Identity(0, 0)
 
     def read(self, entry: SpoolEntry) -> SpooledJob:
-        """Read what the queue says of a cluster now, and its script from where it lies."""
+        """Read a cluster from the queue, and its script from its location."""
         with self._guard:
             self._log.refresh()
             number = int(entry.job_id)
@@ -98,7 +98,7 @@ class HTCondorSpool:
         return self._read(entry, cluster, ad)
 
     def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
-        """Return `job` with other values of its variables, in the description too."""
+        """Return `job` with other values of variables, also in the description."""
         pairs = tuple(variables)
         return replace(
             job,
@@ -136,7 +136,7 @@ class HTCondorSpool:
         )
 
     def _submit_files(self, cluster: Cluster) -> dict[str, bytes]:
-        """Return the submit description and its items, which the schedd keeps of jobs that it makes as they run."""
+        """Return the submit description and its items, which the schedd keeps for late materialization."""
         if not value_of(cluster.common, "JobMaterializeDigestFile"):
             return {}
         directory = self.directory / str(cluster.number % 10_000)
@@ -146,5 +146,5 @@ class HTCondorSpool:
             try:
                 files[name], _ = read_as(None, directory / name, max_bytes=self.max_file_bytes)
             except NotReadable:
-                continue  # there are no items where all jobs are alike
+                continue  # no items if all jobs are alike
         return files

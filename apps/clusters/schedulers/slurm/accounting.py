@@ -1,6 +1,6 @@
-"""Finished jobs from Slurm's accounting: rows of sacct become records, each attempt with a number that never changes.
+"""Finished jobs from Slurm's accounting: rows of sacct become records, with stable numbers of attempts.
 
-A row that makes no sense is a `BadRow`.
+An invalid row raises `BadRow`.
 """
 
 import logging
@@ -33,7 +33,7 @@ FIELDS = [
 
 _JOB_ID = re.compile(r"(?P<array>\d+)_(?P<task>\d+|\[[^\]]+\])|\d+\+\d+|\d+")
 _NO_TEXT = {"None", "Unknown", "None assigned", "(null)"}
-# With states given, sacct selects by the time of end, and jobs that never started are among them.
+# With states, sacct selects by time of end and includes jobs that never started.
 _ENDED = "BOOT_FAIL,CANCELLED,COMPLETED,DEADLINE,FAILED,NODE_FAIL,OUT_OF_MEMORY,PREEMPTED,REQUEUED,TIMEOUT"
 _GOES_ON = {"REQUEUED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}
 _HISTORY_FIELDS = ["JobID", "State", "Submit", "User", "SubmitLine"]
@@ -43,25 +43,25 @@ Row = dict[str, str]
 
 
 class BadRow(ValueError):
-    """A row of accounting that cannot be read; the message names the job and the reason."""
+    """An invalid row; the message names the job and the reason."""
 
 
 class Attempt(NamedTuple):
-    """Which attempt of its job a row is, and when the job was first submitted."""
+    """The number of an attempt, and the time when the job was first submitted."""
 
     number: int
     submitted_at: datetime
 
 
 class JobRows(NamedTuple):
-    """The row of one attempt of a job, and those of its steps."""
+    """The row of an attempt, and those of its steps."""
 
     job: Row
     steps: list[Row]
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Slurm's own key of an attempt: a job that is requeued gets a new time of submission."""
+        """Slurm's key of an attempt: requeuing sets a new time of submission."""
         return self.job["JobID"], self.job["Submit"]
 
 
@@ -90,7 +90,7 @@ def finished_jobs(
                 " CAPTURE_CLUSTER on the scheduler's host and remove this cluster with `manage.py cluster remove`, or,"
                 f" if the names differ on purpose, set its option `cluster_name` to “{own_name}”."
             )
-        ended_at = read_time(rows.job["End"])  # a row without an end is let through, to be reported
+        ended_at = read_time(rows.job["End"])  # a row without an end passes, to be reported
         if ended_at is None or (since <= ended_at < until and (rows.job["WorkDir"] or ended_at < settled_before)):
             due.append(rows)
     for first in range(0, len(due), _JOBS_A_QUERY):
@@ -99,7 +99,7 @@ def finished_jobs(
 
 
 def attempts_of(sacct: Sacct, jobs: Iterable[JobRows]) -> Attempts:
-    """Ask for the whole history of some jobs, and number the attempts of each."""
+    """Query the history of these jobs, and number the attempts of each."""
     ids = sorted({selector_of(rows.job) for rows in jobs})
     return number_attempts(sacct.rows(_HISTORY_FIELDS, "--allocations", f"--jobs={','.join(ids)}")) if ids else {}
 
@@ -107,8 +107,8 @@ def attempts_of(sacct: Sacct, jobs: Iterable[JobRows]) -> Attempts:
 def number_attempts(rows: Iterable[Row]) -> Attempts:
     """Number the attempts of each job from 1.
 
-    A row goes on from the one before it where that was interrupted and the submission is the same; else the job id
-    was given out a second time, and this is another job.
+    A row continues the previous one if that was interrupted and the submission is the same; otherwise the job ID was
+    reused, and this is another job.
     """
     numbered: Attempts = {}
     submissions = [(row["JobID"], submitted_at, row) for row in rows if (submitted_at := read_time(row["Submit"]))]
@@ -127,7 +127,7 @@ def number_attempts(rows: Iterable[Row]) -> Attempts:
 
 
 def selector_of(job: Row) -> str:
-    """Return how sacct is asked for just this job: a task by its array, anything else by its raw number."""
+    """Return the sacct selector of a job: a task by its array, any other job by its raw number."""
     return job["JobIDRaw"] if "[" in job["JobID"] or "_" not in job["JobID"] else job["JobID"]
 
 
@@ -142,7 +142,7 @@ def _read(jobs: Iterable[JobRows], attempts: Attempts) -> Iterator[JobRecord]:
 
 
 def group_rows(rows: Iterable[Row]) -> Iterator[JobRows]:
-    """Put each job together with its steps, which follow it."""
+    """Group each job with its steps, which follow it."""
     current: JobRows | None = None
     for row in rows:
         if current and row["JobID"].startswith(current.job["JobID"] + "."):
@@ -156,7 +156,7 @@ def group_rows(rows: Iterable[Row]) -> Iterator[JobRows]:
 
 
 def read_records(rows: JobRows, attempt: Attempt) -> Iterator[JobRecord]:
-    """Read one attempt; a row that stands for many tasks never started becomes a record for each. Raises `BadRow`."""
+    """Yield the record of an attempt, or one per task if they never started. Raises `BadRow`."""
     job = rows.job
     try:
         record = _read_record(rows, attempt)
@@ -192,7 +192,7 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
         exit_code=int(exit_code),
         signal=int(signal or 0),
         submitted_at=attempt.submitted_at,
-        started_at=read_time(job["Start"]) if host else None,  # a job that never started may bear its end as its start
+        started_at=read_time(job["Start"]) if host else None,  # a job that never started may have its end as start
         ended_at=ended_at,
         host=host,
         cpus=read_number(job["AllocCPUS"]) or 0,
@@ -207,7 +207,7 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
         name=job["JobName"],
         comment=job["Comment"],
         reason=_text(job["Reason"]),
-        cancelled_by={"": "", "0": "root", job["UID"]: job["User"]}.get(uid, uid),  # by name where the row has it
+        cancelled_by={"": "", "0": "root", job["UID"]: job["User"]}.get(uid, uid),  # by name if the row has it
         work_dir=job["WorkDir"],
         submit_line=job["SubmitLine"],
         uid=read_number(job["UID"]),

@@ -1,7 +1,7 @@
 """The copies of scripts and environments that slurmdbd keeps: `sacct --batch-script` and `--env-vars`.
 
-sacct prints them one after the other, each below a heading, and escapes nothing: a script can hold such a heading. So
-the headings are counted; where there are more than jobs, the jobs are asked for in smaller groups, down to one.
+sacct prints each below a heading and escapes nothing, so a script can contain such a heading. If there are more
+headings than jobs, the jobs are queried in smaller groups, down to one.
 """
 
 import logging
@@ -22,7 +22,7 @@ from apps.clusters.schedulers.slurm.sacct import Sacct, read_time
 _FIELDS = ["JobID", "JobIDRaw", "State", "Submit", "User", "Account", "JobName", "SubmitLine"]
 _HEADING = re.compile(rb"^(?:Batch Script for|Environment used for) (\S+)(?!\S)[^\n]*\n-{80}\n", re.MULTILINE)
 _NONE = {b"NONE", b"NONE\n"}
-# A line that begins a variable; exported functions of bash are named so. Any other line goes on with the one before.
+# The first line of a variable or an exported bash function. Any other line continues the previous one.
 _VARIABLE = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*=|BASH_FUNC_[^=]*=")
 _SPOOL_ID = re.compile(r"(\d+)_")
 _JOBS_A_QUERY = 200
@@ -33,13 +33,13 @@ logger = logging.getLogger(__name__)
 
 
 def stored_copies(sacct: Sacct, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
-    """Yield a copy of each submission that had one of these ids, by few commands. Raises `SchedulerError`."""
+    """Yield a copy of each submission with one of these IDs, with few commands. Raises `SchedulerError`."""
     numeric = sorted({spool_id for spool_id in spool_ids if spool_id.isascii() and spool_id.isdigit()}, key=int)
     for first in range(0, len(numeric), _JOBS_A_QUERY):
         rows = _rows(sacct, numeric[first : first + _JOBS_A_QUERY])
         if not rows:
             check_rights(sacct.commands)
-        # All tasks of an array have one script: one task, started if possible, is enough.
+        # All tasks of an array share one script: one task, preferably started, is enough.
         tasks: dict[tuple[str, str], Row] = {}
         for row in sorted(rows, key=lambda row: "[" in row["JobID"]):
             tasks.setdefault((_spool_id(row), row["Submit"]), row)
@@ -51,7 +51,7 @@ def _rows(sacct: Sacct, selectors: Sequence[str]) -> list[Row]:
 
 
 def _copies(sacct: Sacct, selectors: Sequence[str]) -> Iterator[StoredCopy]:
-    """Yield the copies of a group. What cannot be told apart is asked again in halves; one alone is left out."""
+    """Yield the copies of a group. Ambiguous output is queried again in halves; a single job is skipped."""
     if not selectors:
         return
     rows = _rows(sacct, selectors)
@@ -68,12 +68,12 @@ def _copies(sacct: Sacct, selectors: Sequence[str]) -> Iterator[StoredCopy]:
 
 
 def _texts(sacct: Sacct, option: str, selectors: Sequence[str], rows: Sequence[Row]) -> list[bytes | None] | None:
-    """Return the text of each row, None for one that has none; None at all where headings and rows do not fit."""
+    """Return the text of each row, or None for no text; None if headings and rows do not match."""
     output = sacct.commands.output("sacct", "--allusers", "--duplicates", option, f"--jobs={','.join(selectors)}")
-    if rows and not output.strip():  # a job without a text has a heading too
+    if rows and not output.strip():  # jobs without a text have a heading too
         raise SchedulerError(f"sacct {option} prints nothing of jobs that it knows: {_NO_OPERATOR.format(_user())}")
     headings = list(_HEADING.finditer(output))
-    if len(rows) == 1:  # whatever follows the first heading is the text
+    if len(rows) == 1:  # everything after the first heading is the text
         del headings[1:]
     if [heading[1].decode(errors="replace") for heading in headings] != [row["JobID"] for row in rows]:
         return None
@@ -83,14 +83,14 @@ def _texts(sacct: Sacct, option: str, selectors: Sequence[str], rows: Sequence[R
 
 
 def check_rights(commands: Commands) -> None:
-    """Raise `SchedulerError` if accounting may hide jobs (PrivateData) from the user of this process."""
+    """Raise `SchedulerError` if accounting may hide jobs (PrivateData) from the current user."""
     user = _user()
     try:
         slurm_user = re.search(r"^SlurmUser\s*=\s*([^\s(]+)", commands.run("scontrol", "show", "config"), re.MULTILINE)
         level = commands.run(
             "sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"
         )
-    except SchedulerError:  # another answer is as good
+    except SchedulerError:  # then this is not the reason
         return
     if user not in {"root", slurm_user and slurm_user[1]} and level.strip() not in {"Operator", "Administrator"}:
         raise SchedulerError(f"sacct shows none of these jobs: {_NO_OPERATOR.format(user)}")
@@ -106,7 +106,7 @@ def _user() -> str:
 def _latest_attempts(
     rows: Sequence[Row], scripts: Sequence[bytes | None], environments: Sequence[bytes | None]
 ) -> Iterator[StoredCopy]:
-    """Yield one copy a submission: attempts have the same, and the first may have been written before it was known."""
+    """Yield one copy per submission: its attempts share it, and that of the first may be missing."""
     attempts = number_attempts(rows)
     copies: dict[object, StoredCopy] = {}
     for row, script, environment in zip(rows, scripts, environments, strict=True):
@@ -134,7 +134,7 @@ def _latest_attempts(
 
 
 def _variables(text: bytes) -> list[tuple[bytes, bytes]]:
-    """Cut lines into variables. A value's own line that looks like a variable cannot be told from one."""
+    """Group lines into variables. A line of a value that looks like a variable is taken for one."""
     entries: list[list[bytes]] = []
     for line in text.removesuffix(b"\n").split(b"\n"):
         if entries and not _VARIABLE.match(line):

@@ -1,6 +1,6 @@
-"""Where a job writes: asked of slurmctld, else in accounting, else worked out from the submission.
+"""Output paths of a job: from slurmctld, else from accounting, else derived from the submission.
 
-Slurm's file name patterns, `%j` and its like, are filled in as slurmstepd does for a batch script.
+File name patterns such as `%j` are expanded like slurmstepd does for a batch script.
 """
 
 import logging
@@ -19,7 +19,7 @@ DEFAULT_OUTPUT = "slurm-%j.out"
 DEFAULT_ARRAY_OUTPUT = "slurm-%A_%a.out"
 
 _PATTERN = re.compile(r"%(?:(%)|(\d*)([A-Za-z]))")
-_NO_TASK = 4294967294  # what Slurm prints for %a of a job that is no array
+_NO_TASK = 4294967294  # %a of a job that is not an array
 _MOST_DIGITS = 10
 _FIRST_HOST = re.compile(r"([^,\[.]*)(?:\[(\w+))?")  # its short name, of a list such as `wn[03-07,12],gpu1`
 _FIRST_LINE = re.compile(r"^JobId=(\d+) ", re.MULTILINE)
@@ -33,7 +33,7 @@ def log_paths(
 ) -> LogPaths | None:
     """Return the paths of a batch job; None for an interactive one."""
     leader, plus, offset = record.job_id.partition("+")
-    if plus and offset != "0":  # of a heterogeneous job the first component runs the script, and so writes its output
+    if plus and offset != "0":  # the first component of a heterogeneous job runs the script
         record = replace(record, job_id=f"{leader}+0", raw_id=int(leader), spool_id=leader)
     try:
         known = paths_shown(commands.run("scontrol", "show", "job", record.job_id), record)
@@ -45,7 +45,7 @@ def log_paths(
 
 
 def work_out_paths(record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
-    """Work out the paths of a batch job as sbatch and slurmstepd do."""
+    """Derive the paths of a batch job like sbatch and slurmstepd."""
     program = PurePosixPath(record.submit_line.split(" ")[0]).name
     if not record.work_dir or program in ("salloc", "srun"):
         return None
@@ -57,9 +57,9 @@ def work_out_paths(record: JobRecord, *, script: bytes, environment: Mapping[str
 
 
 def paths_shown(shown: str, record: JobRecord) -> LogPaths | None:
-    """Read the output of `scontrol show job`; None where it is of another job, or of no use.
+    """Read the output of `scontrol show job`; None if it is of another job or not usable.
 
-    Free text may hold newlines and so forge a line. The real ones come after all text of the user: the last wins.
+    Free text may contain newlines and forge lines. The real ones come after all user text, so the last one counts.
     """
     job = _FIRST_LINE.match(shown)
     if not job or int(job[1]) != record.raw_id:
@@ -71,17 +71,17 @@ def paths_shown(shown: str, record: JobRecord) -> LogPaths | None:
     found = dict(_PLAIN_LINE.findall(shown))
     stdout, stderr = found.get("StdOut", ""), found.get("StdErr", "")
     if not stdout.startswith("/") or "\\" in stdout + stderr:
-        return None  # 22.05 fills in patterns that a backslash protects: the path that it shows is not the real one
+        return None  # 22.05 expands patterns protected by a backslash, and so shows a wrong path
     return LogPaths(stdout=_path(stdout, record), stderr=_path(stderr or stdout, record), source="scheduler")
 
 
 def _path(shown: str, record: JobRecord) -> Path:
-    """Fill in what scontrol leaves, as `%J` and `%4j` in 22.05; a `%b` that it leaves is none to slurmstepd either."""
+    """Expand what scontrol leaves, such as `%J` and `%4j` in 22.05; a remaining `%b` is literal."""
     return Path(fill_in(shown.replace("%b", "%%b"), record))
 
 
 def fill_in(pattern: str, record: JobRecord) -> str:
-    """Return the path that `pattern` means for a job. A backslash anywhere makes the pattern a plain name."""
+    """Expand the path `pattern` for a job. A backslash anywhere makes it a literal name."""
     if "\\" in pattern:
         return re.sub(r"\\(.)", r"\1", pattern)
     values = _values(record)
@@ -92,7 +92,7 @@ def fill_in(pattern: str, record: JobRecord) -> str:
             return "%"
         value = values.get(letter)
         if isinstance(value, int):
-            digits = width.lstrip("0")  # of any number: the pattern is the user's
+            digits = width.lstrip("0")  # any number, as the pattern is user input
             return str(value).zfill(_MOST_DIGITS if len(digits) > 1 else int(digits or 0))
         return value if value is not None else match[0]
 

@@ -1,8 +1,7 @@
-"""What a submission asked for: where its output goes, by options of sbatch, its environment, and #SBATCH lines, in that
-order; and the arguments of its script.
+"""Output options of a submission, from the sbatch command, its environment and #SBATCH lines, in that order; and the
+arguments of its script.
 
-sbatch's command line comes from accounting, words joined by spaces with their quotes lost, so what follows a
-value with a space in it cannot be told for certain and is left out.
+Accounting joins the words of the command by spaces and drops quotes, so words after a value with a space are skipped.
 """
 
 import re
@@ -15,7 +14,7 @@ _PIECE = re.compile(r"""\\(.)|"((?:[^"\\]|\\.)*)"|'([^']*)'""")
 
 _MOST_BYTES = 200_000  # of a script, to look for options in
 
-# Short options without a value; every other one takes the next word, or the rest of its own.
+# Short options without a value; any other takes the next word or the rest of its own.
 _SHORT_FLAGS = "HhOQVvW"
 _SHORT_OPTIONAL = "IkKs"
 # Long options that never take the next word.
@@ -27,18 +26,18 @@ _LONG_FLAGS = {
 
 
 class Output(NamedTuple):
-    """The patterns asked for; empty where none is."""
+    """The requested patterns; empty if there are none."""
 
     stdout: str = ""
     stderr: str = ""
 
     def over(self, other: "Output") -> "Output":
-        """Return these patterns, completed by those of `other`."""
+        """Return these patterns, with those of `other` as defaults."""
         return Output(self.stdout or other.stdout, self.stderr or other.stderr)
 
 
 def requested_output(submit_line: str, environment: Mapping[str, str], script: bytes) -> Output:
-    """Return the patterns of a submission; what sbatch heeds first wins."""
+    """Return the patterns of a submission, in the order of precedence of sbatch."""
     from_environment = Output(environment.get("SBATCH_OUTPUT", ""), environment.get("SBATCH_ERROR", ""))
     return output_of_command(submit_line).over(from_environment).over(output_of_script(script))
 
@@ -64,14 +63,12 @@ def arguments_of_submission(submit_line: str, *, name: str) -> str:
 
 
 def arguments_of_command(command: str, *, name: str) -> str:
-    """Return what follows the script in what slurmctld keeps as a job's command."""
+    """Return what follows the script in the command that slurmctld keeps of a job."""
     return _after_script(command.split(" "), name)
 
 
 def _after_script(words: list[str], name: str) -> str:
-    """Cut the script off. A job that was not named has its script's name: so a path or an option with a space in it,
-    whose quotes are lost, is no hindrance.
-    """
+    """Return what follows the script. An unnamed job has the name of its script, which tells where that is."""
     script = next((at for at, word in enumerate(words) if name and word.rpartition("/")[2] == name), 0)
     return " ".join(words[script + 1 :])
 
@@ -92,17 +89,12 @@ def output_of_script(script: bytes) -> Output:
 
 
 def _output_of(words: list[str]) -> Output:
-    output = Output()
-    for name, value in _cut_options(words)[0]:
-        if name == "output":
-            output = output._replace(stdout=value)
-        elif name == "error":
-            output = output._replace(stderr=value)
-    return output
+    found = dict(_cut_options(words)[0])  # of an option given twice the last counts
+    return Output(found.get("output", ""), found.get("error", ""))
 
 
 def _cut_options(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the options at the beginning of a command, and the words from its script, `:` or `--wrap` on."""
+    """Return the leading options of a command, and the words from its script, `:` or `--wrap` on."""
     options = []
     at = 0
     while at < len(words):

@@ -1,4 +1,4 @@
-"""Asking slurmctld, by squeue, for all the jobs that it knows: those that wait or run, and ended ones for MinJobAge."""
+"""List all jobs known to slurmctld with squeue: queued, running, and finished within MinJobAge."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -8,16 +8,16 @@ from apps.clusters.schedulers.commands import Commands
 from apps.clusters.schedulers.slurm.output_options import arguments_of_command
 from apps.clusters.schedulers.slurm.sacct import new_delimiter, read_number, read_time, split_rows
 
-# Id of the whole array or of the one job, time of submission, user, account, job name, command.
+# ID of the array or job, time of submission, user, account, job name, command.
 _FIELDS = ("%F", "%V", "%u", "%a", "%j", "%o")
-# Id of the whole array or of the one job, time of submission, account, state, why it waits.
+# ID of the array or job, time of submission, account, state, reason.
 _CURRENT_FIELDS = ("%F", "%V", "%a", "%T", "%r")
 _NOT_ENDED = "PENDING,CONFIGURING,RUNNING,SUSPENDED,COMPLETING"
 _HELD_FOR = {"JobHeldUser", "JobHeldAdmin"}
 
 
 def current_jobs(commands: Commands) -> Iterator[CurrentJobs]:
-    """Return what has not ended by one command, each task of an array counted. Raises `SchedulerError`."""
+    """Return the jobs that have not ended, with each task of an array, with one command. Raises `SchedulerError`."""
     found: QueueCounts = Counter()
     rows = _rows(commands, _CURRENT_FIELDS, "--array", f"--states={_NOT_ENDED}")
     for spool_id, submitted, account, state, reason in rows:
@@ -29,7 +29,7 @@ def current_jobs(commands: Commands) -> Iterator[CurrentJobs]:
 
 
 def known_submissions(commands: Commands) -> Iterator[Submission]:
-    """Yield every job by one command. Raises `SchedulerError`. A requeued job has the time of its last submission."""
+    """Yield every job, with one command. A requeued job has its latest time of submission. Raises `SchedulerError`."""
     for spool_id, submitted, user, account, name, command in _rows(commands, _FIELDS, "--states=all"):
         if submitted_at := read_time(submitted):
             arguments = "" if command == "(null)" else arguments_of_command(command, name=name)
@@ -37,7 +37,7 @@ def known_submissions(commands: Commands) -> Iterator[Submission]:
 
 
 def _rows(commands: Commands, fields: Sequence[str], *options: str) -> Iterator[list[str]]:
-    """Names and arguments are free text, so fields end as those of `sacct` do."""
+    """Names and arguments are free text, so fields are delimited as for `sacct`."""
     delimiter = new_delimiter()
     form = "".join(field + delimiter for field in fields)
     output = commands.run("squeue", "--all", *options, "--noheader", f"--format={form}")

@@ -1,4 +1,4 @@
-"""Asking sacct for rows, and reading their values: names and comments are free text, made unambiguous here."""
+"""Rows from sacct, and their values; free text cannot break them."""
 
 import re
 import secrets
@@ -22,10 +22,10 @@ class Sacct:
         self.commands = commands
 
     def rows(self, fields: Sequence[str], *selection: str) -> Iterator[dict[str, str]]:
-        """Return the rows of a selection. A field that this version of Slurm does not know is empty.
+        """Return the rows of a selection. Fields unknown to this version of Slurm are empty.
 
-        sacct escapes nothing, but ends each field by a string of our choice: with one that nobody can guess,
-        neither `|` nor a newline in a comment can be taken for the end of a field or of a row.
+        sacct escapes nothing, but ends each field with a delimiter of our choice. As it cannot be guessed, no text in a
+        comment can be taken for the end of a field or row.
         """
         asked = [name for name in fields if name in self.known_fields]
         delimiter = new_delimiter()
@@ -54,9 +54,9 @@ def new_delimiter() -> str:
 
 
 def split_rows(output: str, delimiter: str, width: int) -> Iterator[list[str]]:
-    """Cut sacct's output by counting fields: each field ends with the delimiter, each row with a newline too.
+    """Split sacct's output by counting fields: each ends with the delimiter, each row also with a newline.
 
-    Raises `SchedulerError` where the output does not end with a whole row.
+    Raises `SchedulerError` if the output does not end with a complete row.
     """
     values = output.split(delimiter)
     if (len(values) - 1) % width or values[-1].strip("\n"):
@@ -67,7 +67,7 @@ def split_rows(output: str, delimiter: str, width: int) -> Iterator[list[str]]:
 
 
 def read_time(text: str) -> datetime | None:
-    """Read seconds since 1970; `None`, `Unknown` and zero are no time."""
+    """Read seconds since 1970; None for `None`, `Unknown` and zero."""
     return datetime.fromtimestamp(int(text), UTC) if text.isascii() and text.isdigit() and int(text) else None
 
 
@@ -87,7 +87,7 @@ def read_size(text: str) -> int | None:
 
 
 def read_number(text: str) -> int | None:
-    """Read a whole number; words such as `UNLIMITED` and `Partition_Limit` are none."""
+    """Read an integer; None for words such as `UNLIMITED` and `Partition_Limit`."""
     return int(text) if text.isascii() and text.isdigit() else None
 
 

@@ -1,4 +1,4 @@
-"""The Slurm adapter: its parts put together behind the protocol of `base`."""
+"""The Slurm adapter."""
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ class Slurm(CommandScheduler):
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
         super().__init__(cluster, options)
         self._own_name = self._options.get("cluster_name", cluster)
-        # Whatever the caller's own settings are: times as seconds since 1970, whole array expressions.
+        # Times as seconds since 1970 and complete array expressions, whatever the caller's settings.
         self._commands = self._commands_with(
             inherits=("SLURM_CONF", "SLURM_JWT"),
             SLURM_TIME_FORMAT="%s",
@@ -50,7 +50,7 @@ class Slurm(CommandScheduler):
         return SlurmSpool(directory)
 
     def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
-        """Yield every attempt that ended in [since, until), by sacct. Raises `SchedulerError`."""
+        """Yield every attempt that ended in [since, until), from sacct. Raises `SchedulerError`."""
         settled_before = datetime.now(UTC) - SETTLING
         return accounting.finished_jobs(
             self._sacct,
@@ -61,11 +61,11 @@ class Slurm(CommandScheduler):
         )
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
-        """Ask slurmctld, then accounting; else work it out from the submission. None for an interactive job."""
+        """Query slurmctld, then accounting; else derive the paths. None for an interactive job."""
         return log_paths(self._commands, record, script=script, environment=environment)
 
     def script_arguments(self, *, submit_line: str, name: str) -> str:
-        """Read them off sbatch's command, words joined by spaces: accounting has lost their quotes."""
+        """Return them from the sbatch command, joined by spaces, as accounting drops quotes."""
         return arguments_of_submission(submit_line, name=name)
 
     def submissions(self) -> Iterator[Submission]:
@@ -75,14 +75,14 @@ class Slurm(CommandScheduler):
         return current_jobs(self._commands)
 
     def stored_copies(self, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
-        """Yield slurmdbd's copies, where AccountingStoreFlags has it keep them. Raises `SchedulerError`."""
+        """Yield slurmdbd's copies, if AccountingStoreFlags enables them. Raises `SchedulerError`."""
         return stored_copies(self._sacct, spool_ids)
 
     def submit(self, job: BatchJob) -> str:
         return submission.submit(self._commands, job)
 
     def find_submitted(self, name: str) -> str | None:
-        """Ask slurmctld, then accounting. Raises `SchedulerError` unless both answer, or one knows the job."""
+        """Query slurmctld, then accounting. Raises `SchedulerError` unless both answer or one knows the job."""
         return submission.find_submitted(self._commands, name)
 
     def cancel(self, spool_id: str) -> None:

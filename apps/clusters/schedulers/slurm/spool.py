@@ -1,7 +1,7 @@
 """Slurm's spool: StateSaveLocation/hash.N/job.ID/{environment,script}, as slurmctld writes it.
 
-The files appear under their final names and grow in place, so each is read whole and judged by its own format:
-a script is complete when its last byte is NUL, an environment when it holds as many NULs as its count says.
+The files grow in place under their final names, so their format shows whether they are complete: a script ends with a
+NUL, and an environment has as many NULs as its count says.
 """
 
 import os
@@ -37,7 +37,7 @@ class SlurmSpool(DirectorySpool):
         self._prefix = f"{directory}/"
 
     def scanned(self) -> Iterator[tuple[str, ...]]:
-        """A `hash.N` that is no directory, such as a symlink, is reported: jobs may be behind it."""
+        """Include each `hash.N` that is not a directory, such as a symlink, so that it is reported."""
         return ((name,) for name in self._subdirectories(any_type=True))
 
     def listed(self, directory: Path, names: Collection[str]) -> Iterator[SpoolEntry]:
@@ -45,14 +45,14 @@ class SlurmSpool(DirectorySpool):
             yield SpoolEntry(job_id=job[1], path=directory / job[0])
 
     def entry_at(self, path: Path) -> SpoolEntry | None:
-        text = str(path)  # asked for each event: made of text, which is quicker than of paths
+        text = str(path)  # called for each event: text is faster than paths
         found = _EVENT.fullmatch(text, len(self._prefix)) if text.startswith(self._prefix) else None
         if not found:
             return None
         return SpoolEntry(job_id=found[2], path=path.parent if found[3] else path)
 
     def read(self, entry: SpoolEntry) -> SpooledJob:
-        """Read script and environment into memory; both come from one and the same directory."""
+        """Read script and environment from the same open directory."""
         root, hash_directory, job_directory = str(entry.path).rsplit("/", 2)
         is_job = self.subdirectory.fullmatch(hash_directory) and job_directory == f"job.{entry.job_id}"
         if f"{root}/" != self._prefix or not is_job:
@@ -70,7 +70,7 @@ class SlurmSpool(DirectorySpool):
         return SpooledJob(job_id=entry.job_id, submitted_at=submitted_at, script=script[:-1], environment=environment)
 
     def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
-        """Return `job` with other variables. An entry that was there without `=` stays without."""
+        """Return `job` with other variables. An entry without `=` stays without."""
         bare = {text for text in texts_in(job.environment) if b"=" not in text}
         texts = [name if name in bare and not value else name + b"=" + value for name, value in variables]
         return replace(job, environment=pack_texts(texts))

@@ -1,4 +1,4 @@
-"""Submitting to Slurm by sbatch, finding what was submitted, cancelling."""
+"""Submit jobs to Slurm with sbatch, find, hold and cancel them."""
 
 import math
 import re
@@ -10,25 +10,25 @@ from apps.clusters.schedulers.commands import CommandFailed, Commands
 LOOK_BACK = "now-30days"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _MIB = 2**20
-#: What slurmctld says when it has read the job and does not take it. Anything else may hide a submission.
+#: Errors of slurmctld that mean the job was rejected. After any other, it may have been submitted.
 _REFUSED = re.compile(
     r"Batch job submission failed: "
     r"(Invalid|Requested|Job violates|User's group|Access/permission|Memory required|More processors|Unspecified)"
 )
-#: What scontrol says of a job that has ended, and of one that slurmctld has forgotten since.
+#: Errors of scontrol for a finished job, and for one that slurmctld has purged.
 _ENDED = re.compile(r"already finished|Invalid job id specified")
 
 
 def submit(commands: Commands, job: BatchJob) -> str:
-    """Hand the script to sbatch on its standard input, and return the job's id.
+    """Submit a script on the standard input of sbatch, and return the job ID.
 
-    Raises `SubmissionRefused`, and `SchedulerError` where slurmctld may have taken the job all the same.
+    Raises `SubmissionRefused`, or `SchedulerError` if slurmctld may have accepted the job.
     """
     check_name(job.name)
     if any("\0" in text for text in (job.script, *job.environment.values())):
         raise SubmissionRefused("sbatch: a script and its variables cannot hold a NUL")
     try:
-        with tempfile.TemporaryFile() as script:  # not a pipe: half a script would be run if we are killed
+        with tempfile.TemporaryFile() as script:  # not a pipe: if this process were killed, half a script would run
             script.write(job.script.encode())
             script.seek(0)
             said = commands.submit("sbatch", *options_of(job), script=script, variables=job.environment)
@@ -64,7 +64,7 @@ def options_of(job: BatchJob) -> list[str]:
 
 
 def find_submitted(commands: Commands, name: str) -> str | None:
-    """Return the id of the job of this name. Raises `SchedulerError` unless both say that there is none."""
+    """Return the ID of the job of this name. Raises `SchedulerError` if squeue or sacct fails."""
     check_name(name)
     listed = commands.run("squeue", "--all", "--states=all", "--noheader", f"--name={name}", "--format=%F")
     if not listed.strip():
@@ -75,7 +75,7 @@ def find_submitted(commands: Commands, name: str) -> str | None:
 
 
 def control(commands: Commands, program: str, word: str, *, spool_id: str) -> None:
-    """Cancel, hold or release all tasks of a job; one that has ended stays as it is. Raises `SchedulerError`."""
+    """Cancel, hold or release all tasks of a job; no effect on a finished job. Raises `SchedulerError`."""
     if not spool_id.isdigit():
         raise SchedulerError(f"{program}: {spool_id!r} is no id of a job")
     try:
@@ -86,6 +86,6 @@ def control(commands: Commands, program: str, word: str, *, spool_id: str) -> No
 
 
 def check_name(name: str) -> None:
-    """Raises `SubmissionRefused` for a name that sbatch, squeue and sacct would not all read as one."""
+    """Raises `SubmissionRefused` for a name that sbatch, squeue or sacct would not accept."""
     if not _NAME.fullmatch(name):
         raise SubmissionRefused(f"sbatch: {name!r} is no name for a job")

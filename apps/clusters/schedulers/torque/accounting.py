@@ -1,4 +1,4 @@
-"""Torque's accounting files: `server_priv/accounting/YYYYMMDD`, a line for each event of a job, in local time."""
+"""Torque's accounting files: `server_priv/accounting/YYYYMMDD`, a line per event, in local time."""
 
 import logging
 import re
@@ -15,8 +15,8 @@ from apps.core.domain.masking import text
 
 logger = logging.getLogger(__name__)
 
-SETTLING = timedelta(minutes=10)  # how long the end of a job may take after its deletion
-LOOKBACK_DAYS = 60  # how far back the beginning of a job is looked for
+SETTLING = timedelta(minutes=10)  # how long after its deletion a job may end
+LOOKBACK_DAYS = 60  # how far back the first event of a job is searched
 
 _ENDS = frozenset((b"E", b"D", b"A", b"R"))
 _TIME = re.compile(rb"(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)", re.ASCII)
@@ -30,7 +30,7 @@ class _Line(NamedTuple):
 
 
 class Accounting:
-    """The accounting files in `directory`; `zone` is that of their times, the host's own where it is None."""
+    """The accounting files in `directory`, with times in `zone` (None: the zone of this host)."""
 
     def __init__(self, directory: Path, zone: tzinfo | None) -> None:
         self.directory = directory
@@ -39,7 +39,7 @@ class Accounting:
     def finished_jobs(self, *, since: datetime, until: datetime, settled_before: datetime) -> Iterator[JobRecord]:
         """Yield every attempt that ended in [since, until). Raises `SchedulerError`.
 
-        The files of the interval name the jobs; those before are read back to the first event of each of them.
+        The files of the interval name the jobs; earlier ones are read back to the first event of each.
         """
         days = self._days()
         first, last = self._day_of(since), self._day_of(until) + timedelta(days=1)
@@ -58,7 +58,7 @@ class Accounting:
             yield from (record for record in records if since <= record.ended_at < until)
 
     def _look_back(self, events: dict[bytes, list[Event]], days: list[date]) -> None:
-        """Put before the events of each job those that were earlier, back to the one that queued it."""
+        """Prepend the earlier events of each job, back to the one that queued it."""
         sought = {job_id for job_id, known in events.items() if known[0].kind != "Q"}
         for day in reversed(days):
             if not sought:
@@ -82,7 +82,7 @@ class Accounting:
                 events[line.job_id].append(event)
 
     def _is_end(self, line: _Line, since: datetime) -> bool:
-        """Whether it may be an end at `since` or later: it is written after the end. Bad times are told later."""
+        """Whether a line may be an end at `since` or later; it is written after the end. Bad times pass."""
         if line.kind not in _ENDS:
             return False
         try:
@@ -91,7 +91,7 @@ class Accounting:
             return True
 
     def _lines(self, day: date) -> list[_Line]:
-        """Return the lines of a day, cut and not yet read. Raises `SchedulerError`."""
+        """Return the split lines of a day. Raises `SchedulerError`."""
         path = self.directory / f"{day:%Y%m%d}"
         try:
             content = path.read_bytes()
@@ -99,7 +99,7 @@ class Accounting:
             return []
         except OSError as error:
             raise SchedulerError(f"{path}: {error.strerror}") from error
-        whole = content.split(b"\n")[:-1]  # what has no newline is still being written
+        whole = content.split(b"\n")[:-1]  # a line without newline is incomplete
         return [_Line(*parts) for line in whole if len(parts := line.split(b";", 3)) == 4]
 
     def _days(self) -> list[date]:

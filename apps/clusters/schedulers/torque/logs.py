@@ -1,4 +1,4 @@
-"""Where a Torque job's output lies: from its `.JB` while that is there, else worked out as qsub does it."""
+"""Output paths of a Torque job: from its `.JB` while that exists, else derived like qsub does."""
 
 import getopt
 import re
@@ -13,12 +13,12 @@ from apps.clusters.schedulers.torque.description import BadDescription, read_des
 _JOB_ID = re.compile(r"(?P<number>[0-9]+)(?:\[(?P<task>[0-9]+)\])?(?P<server>.*)", re.DOTALL)
 _OPTIONS_OF_QSUB = "a:A:b:c:C:d:D:e:EfF:hIj:k:K:l:L:m:M:nN:o:p:P:q:r:S:t:T:u:v:VwW:xXz"
 _HOST = re.compile(r"[^/:]*:(?=[/~$])")
-_MOST_BYTES, _LONGEST_LINE = 40_000, 2_000  # to look for directives in: shlex takes the square of a line
+_MOST_BYTES, _LONGEST_LINE = 40_000, 2_000  # to search for directives: shlex takes quadratic time per line
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 def described_paths(jobs: Path, record: JobRecord) -> LogPaths | None:
-    """Return the paths in the `.JB` of a job, or of a task, in the spool `jobs`; None where there is none."""
+    """Return the paths in the `.JB` of a job or task in the spool `jobs`; None if there is none."""
     found = _JOB_ID.fullmatch(record.job_id)
     if not found:
         return None
@@ -39,7 +39,7 @@ def described_paths(jobs: Path, record: JobRecord) -> LogPaths | None:
 
 
 def derived_paths(record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
-    """Work the paths out from the script's directives; what the command line said is not known here."""
+    """Derive the paths from directives of the script; the command line is unknown."""
     start = environment.get("PBS_O_INITDIR") or environment.get("PBS_O_WORKDIR", "")
     found = _JOB_ID.fullmatch(record.job_id)
     if not start or not found or not script:
@@ -55,7 +55,7 @@ def derived_paths(record: JobRecord, *, script: bytes, environment: Mapping[str,
 
 
 def directives(script: bytes) -> dict[str, str]:
-    """Return qsub's options in the `#PBS` lines before the first command; what cannot be read counts as none."""
+    """Return the qsub options in `#PBS` lines before the first command; unreadable ones are skipped."""
     words: list[str] = []
     for line in script[:_MOST_BYTES].decode("utf-8", "replace").splitlines():
         if line.startswith("#PBS") and len(line) <= _LONGEST_LINE:
@@ -72,7 +72,7 @@ def directives(script: bytes) -> dict[str, str]:
 
 
 def _joined(stdout: str, stderr: str, joined: str, source: str) -> LogPaths:
-    """Put both streams into one file where the job asked for it: `oe` into the output's, `eo` into the errors'."""
+    """Return the paths, joined into one if requested: `oe` the output's, `eo` the errors'."""
     match joined[:2]:
         case "oe":
             return LogPaths(Path(stdout), Path(stdout), source)
@@ -82,7 +82,7 @@ def _joined(stdout: str, stderr: str, joined: str, source: str) -> LogPaths:
 
 
 def _filled(record: JobRecord, path: str, suffix: str, environment: Mapping[str, str]) -> str:
-    """Return a path without its host, with the job's id in it; a directory gets the name that Torque gives there."""
+    """Return a path without host and with variables expanded; a directory gets Torque's default name."""
     task = re.search(r"\[([0-9]+)\]", record.job_id)
     known = {
         "HOME": environment.get("PBS_O_HOME", ""),

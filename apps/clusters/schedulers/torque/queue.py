@@ -1,6 +1,6 @@
-"""Asking pbs_server, by `qstat -x -t`, for all the jobs that it knows: the XML is read as it comes, and never kept.
+"""List all jobs of pbs_server with `qstat -x -t`; the XML is parsed as a stream.
 
-The form is that of Torque's own `src/cmds/qstat.c` (`create_full_job_xml`) and `MXML.c`, version 4.2 to 6.1: `Data`
+The format is that of Torque's own `src/cmds/qstat.c` (`create_full_job_xml`) and `MXML.c`, version 4.2 to 6.1: `Data`
 holds a `Job` for each job, with `Job_Id` and its attributes as elements, times as seconds since 1970. The letters of
 `job_state` are those of qstat(1B); `Hold_Types` are written by `attr_fn_hold.c`. With `-t` each task of an array is a
 job of its own.
@@ -21,29 +21,29 @@ from apps.clusters.schedulers.torque.records import spool_id_of
 
 _FIELDS = frozenset({"Job_Id", "job_state", "ctime", "Account_Name", "Hold_Types", "depend"})
 _MOST_TEXT = 1_000
-# Users' own bytes are passed on as they are, and one of them must not hide the jobs of all others.
+# User bytes are passed on unchanged; an invalid one must not hide all other jobs.
 _NOT_OF_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STATES = {
     "Q": CurrentState.QUEUED,
-    "W": CurrentState.QUEUED,  # its time has not come
-    "T": CurrentState.QUEUED,  # on its way to another queue or server
+    "W": CurrentState.QUEUED,  # waits for its start time
+    "T": CurrentState.QUEUED,  # moves to another queue or server
     "R": CurrentState.RUNNING,
     "E": CurrentState.RUNNING,  # exiting
     "S": CurrentState.RUNNING,  # suspended
 }
-# An array has no script of its own to run: its tasks are counted.
+# Not the array itself: its tasks are counted.
 _JOB_ID = re.compile(r"[0-9]+(\[[0-9]+\])?(\..*)?")
 _EPOCH = re.compile(r"[1-9][0-9]{0,10}")
 
 
 def current_jobs(commands: Commands, server: str = "") -> Iterator[CurrentJobs]:
-    """Return what has not ended by one command, each task of an array counted. Raises `SchedulerError`."""
+    """Return the jobs that have not ended, with each task of an array, with one command. Raises `SchedulerError`."""
     operand = [f"@{server}"] if server else []
     return current_jobs_of(read_queue(commands.pieces("qstat", "-x", "-t", *operand)))
 
 
 def read_queue(pieces: Iterable[bytes]) -> QueueCounts:
-    """Count the jobs in an answer. Raises `SchedulerError` where it is not whole, or no XML; also for a DTD."""
+    """Count the jobs in an answer. Raises `SchedulerError` if it is incomplete or not XML, and for a DTD."""
     jobs = _Jobs()
     parser = DefusedXMLParser(encoding="utf-8", forbid_dtd=True, target=jobs)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -53,7 +53,7 @@ def read_queue(pieces: Iterable[bytes]) -> QueueCounts:
             text = _NOT_OF_XML.sub("", decoder.decode(piece))
             is_empty = is_empty and not text.strip()
             parser.feed(text.encode())
-        if not is_empty:  # a server without jobs may say nothing at all
+        if not is_empty:  # a server without jobs may print nothing
             parser.close()
     except (ParseError, DefusedXmlException) as error:
         raise SchedulerError(f"qstat: its answer cannot be read: {error}") from error
@@ -61,7 +61,7 @@ def read_queue(pieces: Iterable[bytes]) -> QueueCounts:
 
 
 class _Jobs:
-    """Takes elements from the parser, and counts each `Job` at its end."""
+    """Parser target that counts each `Job` at its end."""
 
     def __init__(self) -> None:
         self.counts: QueueCounts = Counter()
@@ -91,10 +91,10 @@ class _Jobs:
 
 
 def _state(job: dict[str, str]) -> CurrentState | None:
-    """Return where a job is; None for one that has completed (C).
+    """Return the state of a job; None if it has completed (C).
 
-    A hold (H) of user, operator or system is one. Torque also holds what waits for other jobs, and tasks of an array
-    over its slot limit, which it writes without a type: those wait in the queue.
+    A hold (H) by user, operator or system counts as one. Torque also holds jobs that wait for others, and tasks over
+    the slot limit of their array, without a type: those are queued.
     """
     letter = job.get("job_state", "").strip()
     if letter != "H":

@@ -1,4 +1,4 @@
-"""From events in Torque's accounting to job records. Pure: the events of one job in, its ended attempts out."""
+"""Job records from events in Torque's accounting."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ class Event:
 
 @dataclass(slots=True)
 class _Submission:
-    """What is known of a job so far."""
+    """The state of a job after the events read so far."""
 
     queued_at: datetime
     attempt: int = 1
@@ -45,8 +45,8 @@ class _Submission:
 def read_facts(text: str) -> dict[str, str]:
     """Read `name=value name=value …`.
 
-    Values are free text in places. Torque writes user and account before the job's name, all else after it, and its
-    own times last: so a fact in a user's text hides none of them.
+    Some values are free text. Torque writes user and account before the job name, all others after it, and its own
+    times last, so that no fact in user text hides them.
     """
     facts: dict[str, str] = {}
     found = list(_FACT.finditer(text))
@@ -61,14 +61,14 @@ def read_facts(text: str) -> dict[str, str]:
 
 
 def spool_id_of(job_id: str) -> str:
-    """Return the id under which the script lies in the spool: `12[].server` for the task `12[3].server`."""
+    """Return the ID of the script in the spool: `12[].server` for the task `12[3].server`."""
     return re.sub(r"\[[0-9]+\]", "[]", job_id, count=1)
 
 
 def attempts_of(events: Iterable[Event], *, settled_before: datetime) -> Iterator[JobRecord]:
-    """Yield the ended attempts of one job id, whose events are in their order. Raises `ValueError`.
+    """Yield the ended attempts of a job ID from its events in order. Raises `ValueError`.
 
-    A deletion is the end of a job that waits. That of one that runs waits for its end, or for `settled_before`.
+    A deletion ends a queued job. For a running one, the end or `settled_before` is awaited.
     """
     job: _Submission | None = None
     for event in events:
@@ -108,7 +108,7 @@ def _deleted(job: _Submission, settled_before: datetime) -> Iterator[JobRecord]:
 
 
 def _ended(job: _Submission, event: Event) -> JobRecord:
-    """Read the end of a job that ran. Above 256 its status is a signal, below 0 a reason of Torque's own."""
+    """Return the record of a job that ran. A status from 256 is a signal, a negative one a reason of Torque."""
     status = int(event.facts.get("Exit_status", "0"))
     record = _record(job, event, JobState.COMPLETED)
     signal = status - 256 if status >= 256 else 0
@@ -171,7 +171,7 @@ def read_time(text: str) -> datetime | None:
 
 
 def _duration(text: str) -> int | None:
-    """Read `[[[days:]hours:]minutes:]seconds` as seconds; anything else is none."""
+    """Read `[[[days:]hours:]minutes:]seconds` as seconds; None for anything else."""
     if not re.fullmatch(r"[0-9]{1,9}(:[0-9]{1,9}){0,3}", text):
         return None
     weights = (1, 60, 3600, 86400)
@@ -179,13 +179,13 @@ def _duration(text: str) -> int | None:
 
 
 def _size(text: str) -> int | None:
-    """Read bytes, with or without a unit; words of eight bytes are as good as unheard of, and none."""
+    """Read bytes, with or without a unit; None for words of eight bytes, which are practically unused."""
     found = _SIZE.fullmatch(text.lower())
     return int(found[1]) * 1024 ** " kmgtp".index(found[2] or " ") if found and not text.lower().endswith("w") else None
 
 
 def _slots(text: str) -> int:
-    """Count the processors of `0-3,5`; where none are named it is one."""
+    """Count the processors of `0-3,5`; one if none are named."""
     count = 0
     for part in text.split(","):
         first, dash, last = part.partition("-")

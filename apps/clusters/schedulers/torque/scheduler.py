@@ -1,4 +1,4 @@
-"""The Torque adapter: its parts put together behind the protocol of `base`."""
+"""The Torque adapter."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ class Torque(CommandScheduler):
     """One Torque server.
 
     Options: `accounting` (directory of its accounting files), `jobs` (its spool, where log paths are read),
-    `time_zone` of the accounting files (as `Europe/Brussels`; the portal's host's own where it is not given); for
+    `time_zone` of the accounting files (such as `Europe/Brussels`; default: that of this host); for
     `qstat`: `bin` (its directory), `server` (a name; else the default one), `timeout_seconds`.
     """
 
@@ -26,12 +26,12 @@ class Torque(CommandScheduler):
     known_options = frozenset({"accounting", "jobs", "time_zone", "server"})
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
-        """Raises `ValueError` also for what is no time zone or no name of a server."""
+        """Raises `ValueError` also for an invalid time zone or server name."""
         super().__init__(cluster, options)
         self._server, directory = self._options.get("server", ""), self._options.get("accounting")
         if self._server and not re.fullmatch(r"[A-Za-z0-9][\w.:-]*", self._server):
             raise ValueError(f"no name of a server: {self._server!r}")
-        # Ended jobs are left out where the version can do that, and none of the queues.
+        # Finished jobs are excluded if the version supports it; the queues remain.
         self._commands = self._commands_with(inherits=("PBS_DEFAULT",), PBS_QSTAT_NO_COMPLETE="1")
         zone = _zone(self._options.get("time_zone", ""))
         self._accounting = Accounting(Path(directory), zone) if directory else None
@@ -49,7 +49,7 @@ class Torque(CommandScheduler):
         return current_jobs(self._commands, self._server)
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
-        """Read the paths in the job's description while it is there, else work them out. None for what never ran."""
+        """Return the paths in the job's description while it exists, else derive them. None if it never ran."""
         if record.started_at is None:
             return None
         jobs = self._options.get("jobs")

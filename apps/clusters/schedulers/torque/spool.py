@@ -1,8 +1,8 @@
 """Torque's spool: `server_priv/jobs`, flat or in `0` to `9`, as pbs_server writes it.
 
-The name is reserved by an empty `.JB`; the script grows in `.SC`; when it is whole the `.JB` is saved, and again at
-every change of state, by a swap in which it is absent for a moment. So a script is complete where its `.JB`, or the
-`.TA` of an array, is there and not empty; and `.SC` alone, which is never rewritten, tells which job it is.
+An empty `.JB` reserves the name; the script grows in `.SC`; then the `.JB` is saved, and again at every change of
+state, by a swap during which it is briefly absent. So a script is complete if its `.JB`, or the `.TA` of an array,
+exists and is not empty; only the `.SC`, which is never rewritten, identifies the job.
 """
 
 import os
@@ -31,7 +31,7 @@ from apps.clusters.schedulers.torque.description import (
 )
 from apps.clusters.schedulers.torque.records import read_time
 
-ALONE_SECONDS = 60.0  # how long a script may lie without a description before it is captured as it is
+ALONE_SECONDS = 60.0  # how long to wait for a description before the script is captured without
 MAX_DESCRIPTION_BYTES = 8 * 1024 * 1024
 
 _SCRIPT = re.compile(r"(?P<number>[0-9]+)(?P<server>(?:\.[A-Za-z0-9_.:-]+)?)\.SC")
@@ -39,7 +39,7 @@ _EMPTY = Description(attributes={}, variables=(), is_incoming=False)
 
 
 class TorqueSpool(DirectorySpool):
-    """The spool at `directory`, `$TORQUE_HOME/server_priv/jobs`, on this host. Its layout may change while it runs."""
+    """The spool at `directory`, `$TORQUE_HOME/server_priv/jobs`, on this host. Its layout may change at run time."""
 
     scheduler = "Torque"
     subdirectory = re.compile(r"[0-9]")
@@ -47,7 +47,7 @@ class TorqueSpool(DirectorySpool):
     def __init__(self, directory: Path, *, alone_seconds: float = ALONE_SECONDS) -> None:
         self.alone_seconds = alone_seconds
         self._alone_since: dict[Path, float] = {}
-        self._arrays: set[Path] = set()  # so that the moment in which a `.TA` is swapped changes no id
+        self._arrays: set[Path] = set()  # keeps IDs stable while a `.TA` is swapped
         super().__init__(directory)
 
     def scanned(self) -> Iterator[tuple[str, ...]]:
@@ -62,7 +62,7 @@ class TorqueSpool(DirectorySpool):
             yield SpoolEntry(_job_id(script, is_array=path in self._arrays), path)
 
     def entry_at(self, path: Path) -> SpoolEntry | None:
-        """Return the entry of a script. Events of a `.JB` tell nothing new: what is incomplete is looked at again."""
+        """Return the entry of a script. Events of a `.JB` are ignored: incomplete entries are retried."""
         script = _SCRIPT.fullmatch(path.name)
         if not script or self._names_to(path.parent) is None:
             return None
@@ -71,7 +71,7 @@ class TorqueSpool(DirectorySpool):
         return SpoolEntry(_job_id(script, is_array=path in self._arrays), path)
 
     def read(self, entry: SpoolEntry) -> SpooledJob:
-        """Read the description, and after it the script, which is whole where there is one."""
+        """Read the description, then the script, which is complete if there is a description."""
         script, names = _SCRIPT.fullmatch(entry.path.name), self._names_to(entry.path.parent)
         if script is None or names is None:
             raise EntryUnreadable(f"{entry.path}: not a job of {self.directory}")
@@ -86,14 +86,14 @@ class TorqueSpool(DirectorySpool):
             return _described(job_id, text, written_at, _EMPTY, caveat="Torque kept no description of this job.")
         try:
             description = read_description(content)
-        except BadDescription:  # its secrets could not be masked: it is left out
+        except BadDescription:  # left out, because its secrets cannot be masked
             return _described(job_id, text, written_at, _EMPTY, caveat=f"Its {suffix} is not the XML of a job.")
         if description.is_incoming:
             raise EntryIncomplete(f"{entry.path}: still coming in")
         return _described(job_id, text, written_at, description, content=without_secrets_of_torque(content))
 
     def with_environment(self, job: SpooledJob, variables: Iterable[tuple[bytes, bytes]]) -> SpooledJob:
-        """Return `job` with other variables, in its description as well."""
+        """Return `job` with other variables, also in its description."""
         pairs = tuple(variables)
         if pairs == job.variables:
             return job
@@ -107,7 +107,7 @@ class TorqueSpool(DirectorySpool):
         return (directory.name,) if is_ours else None
 
     def _read_description(self, directory: int, script: Path) -> tuple[str, bytes]:
-        """Return suffix and content of the description; none of both where it has been away for long."""
+        """Return suffix and content of the description; both empty if it has been missing for long."""
         for suffix in (".TA", ".JB"):
             try:
                 content, _ = read_file(directory, script.with_suffix(suffix), max_bytes=MAX_DESCRIPTION_BYTES)
@@ -127,7 +127,7 @@ class TorqueSpool(DirectorySpool):
 
 
 def _job_id(script: re.Match[str], *, is_array: bool) -> str:
-    """Return the id as Torque writes it: an array's has empty brackets."""
+    """Return the ID as Torque writes it: with empty brackets for an array."""
     return f"{script['number']}{'[]' if is_array else ''}{script['server']}"
 
 
@@ -143,7 +143,7 @@ def _described(
     attributes = description.attributes
     return SpooledJob(
         job_id=job_id,
-        # The creation of a job never changes; the time of queueing does when it is moved.
+        # The creation time never changes; the queue time does when the job is moved.
         submitted_at=read_time(attributes.get("ctime", "")) or written_at,
         script=script,
         environment=pack(description.variables),

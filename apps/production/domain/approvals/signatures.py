@@ -21,6 +21,7 @@ def sign(
     Raises `InvalidFields` for an unknown group, `InvalidTransition` if the group has already signed, `NotAllowed`.
     """
     slots = slots_of(request, by, at)
+    missing = [slot for slot in slots if slot.signature is None]
     if group:
         slots = [slot for slot in slots if slot.group is not None and slot.group.name == group]
         if not slots:
@@ -29,7 +30,6 @@ def sign(
     if not mine:
         raise NotAllowed(f"You are not a member of {slots[0].name}, which must sign.")
     free = [slot for slot in mine if slot.signature is None]
-    missing = [slot for slot in slots_of(request) if slot.signature is None]
     if missing and not free:
         given = "; ".join(f"{slot.signature.by} signed for {slot.name}" for slot in mine if slot.signature)
         lacking = ", ".join(slot.name for slot in missing)

@@ -95,14 +95,6 @@ class StageBefore:
 
 
 @dataclass(frozen=True)
-class Contact:
-    """The author of the request, and whether they are still a liaison."""
-
-    username: str
-    is_liaison: bool
-
-
-@dataclass(frozen=True)
 class Facts:
     """Everything checks may know. Only the first two fields are always set; the others may be empty."""
 
@@ -125,7 +117,8 @@ class Facts:
     releases: frozenset[str] = frozenset()
     #: By stage name in lower case.
     stages_before: Mapping[str, StageBefore] = field(default_factory=dict)
-    contact: Contact | None = None
+    #: Username of the author, if they are no longer a liaison.
+    former_contact: str = ""
     #: When the release or configuration of a stage last changed, by stage position.
     changed_at: Mapping[int, datetime] = field(default_factory=dict)
     #: When a job of this request last completed, by stage name in lower case.

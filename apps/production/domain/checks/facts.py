@@ -17,7 +17,7 @@ from apps.accounts.permissions import is_liaison
 from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
 from apps.core.models import Event
-from apps.production.domain.checks.base import Contact, Facts, Offer, Other, ServiceNow, StageBefore, Window
+from apps.production.domain.checks.base import Facts, Offer, Other, ServiceNow, StageBefore, Window
 from apps.production.domain.checks.rules.declared import runs as runs_in
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import estimate
@@ -80,7 +80,7 @@ def facts_for(
         listing_fault=listing_fault(settings.DATASET_CATALOGUE) if lists else "",
         releases=_releases(content, earlier),
         stages_before=_stages_before(content, earlier),
-        contact=None if author is None else Contact(author.username, is_liaison(author, experiment.pk)),
+        former_contact=author.username if author and not is_liaison(author, experiment.pk) else "",
         changed_at={} if request is None else _changed_at(request),
         completed_at=dict(completed.values_list("name", "last_completed_at")),
         estimate=estimate(
@@ -101,10 +101,9 @@ def _service_states(content: RequestContent, at: datetime) -> Mapping[str, Servi
     rows = {row.service.slug: row for row in board(at, days=0) if row.service.slug in slugs}
     windows: dict[str, list[Window]] = defaultdict(list)
     planned = DowntimeWindow.objects.filter(services__slug__in=rows, ends_at__gt=at, cancelled_at=None)
-    for slug, title, start, end in planned.order_by("starts_at", "pk").values_list(
-        "services__slug", "title", "starts_at", "ends_at"
-    ):
-        windows[slug].append(Window(title, start, end))
+    fields = ("services__slug", "title", "starts_at", "ends_at")
+    for slug, *window in planned.order_by("starts_at", "pk").values_list(*fields):
+        windows[slug].append(Window(*window))
     return {slug: ServiceNow(row.service.name, row.state, tuple(windows[slug])) for slug, row in rows.items()}
 
 

@@ -140,7 +140,7 @@ def reason_without_priority(content: RequestContent, facts: Facts) -> Iterator[P
 @rule(Severity.WARNING)
 def contact_is_member(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The author of the request is still a liaison of the experiment."""
-    if facts.contact and not facts.contact.is_liaison:
+    if facts.former_contact:
         yield Problem(
-            "purpose", f"{facts.contact.username}, the author, is no longer a liaison. Name a contact in the purpose."
+            "purpose", f"{facts.former_contact}, the author, is no longer a liaison. Name a contact in the purpose."
         )
