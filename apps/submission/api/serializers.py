@@ -6,6 +6,7 @@ from rest_framework import serializers
 
 from apps.clusters.models import Cluster
 from apps.diagnosis.enums import VerdictKind
+from apps.production.api.serializers import ReasonWriter
 from apps.production.domain.reasons import MAX_REASON
 from apps.submission.domain.limits import MAX_LIMIT
 from apps.submission.models import Submission
@@ -28,7 +29,7 @@ class SubmissionReader(serializers.ModelSerializer[Submission]):
         ]
 
 
-class AssignWriter(serializers.Serializer[Any]):
+class AssignWriter(ReasonWriter):
     """The cluster, and how to start: `test`, `start`, or null to keep the state."""
 
     cluster = serializers.SlugRelatedField(slug_field="name", queryset=Cluster.objects.filter(submits=True))
@@ -36,8 +37,6 @@ class AssignWriter(serializers.Serializer[Any]):
     most_in_flight = serializers.IntegerField(
         required=False, allow_null=True, min_value=1, max_value=MAX_LIMIT, default=None
     )
-    reason = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON, default="")
-    version = serializers.IntegerField(required=False, allow_null=True, min_value=1, default=None)
 
 
 class RetryWriter(serializers.Serializer[Any]):

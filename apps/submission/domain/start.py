@@ -76,11 +76,6 @@ def _too_large(stages: Sequence[Stage], cluster: Cluster) -> str:
     return ""
 
 
-def may_begin_on(request: Request, options: SubmissionOptions) -> bool:
-    """Whether requests of this experiment start automatically on a cluster with these options."""
-    return options.automatic and (not options.experiments or request.experiment.key in options.experiments)
-
-
 def _candidates(cluster: Cluster, options: SubmissionOptions) -> Iterator[Request]:
     """Yield queued requests for a cluster, without those of experiments that are on hold or full."""
     held = experiments_on_hold()
@@ -131,7 +126,9 @@ def begin_of(request: Request, at: datetime) -> Begin | None:
     able, now = [], outlook(at)
     for cluster in clusters:
         with suppress(SchedulerError):
-            if cluster.submits and may_begin_on(request, options_of(cluster)):
+            options = options_of(cluster)
+            is_open = not options.experiments or request.experiment.key in options.experiments
+            if cluster.submits and options.automatic and is_open:
                 able.append(cluster)
     obstacles = [obstacle(request, cluster, now) for cluster in able]
     stopped = obstacles[0] if obstacles and all(obstacles) else ""

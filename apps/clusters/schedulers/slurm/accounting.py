@@ -95,7 +95,15 @@ def finished_jobs(
             due.append(rows)
     for first in range(0, len(due), _JOBS_A_QUERY):
         some = due[first : first + _JOBS_A_QUERY]
-        yield from _read(some, attempts_of(sacct, some))
+        attempts = attempts_of(sacct, some)
+        for rows in some:
+            try:
+                if rows.identity not in attempts:
+                    submission = f"job {rows.job['JobID']!r} submitted at {rows.job['Submit']!r}"
+                    raise BadRow(f"{submission}: not in its own history")
+                yield from read_records(rows, attempts[rows.identity])
+            except BadRow as error:
+                logger.error("accounting row left out: %s", error)
 
 
 def attempts_of(sacct: Sacct, jobs: Iterable[JobRows]) -> Attempts:
@@ -129,16 +137,6 @@ def number_attempts(rows: Iterable[Row]) -> Attempts:
 def selector_of(job: Row) -> str:
     """Return the sacct selector of a job: a task by its array, any other job by its raw number."""
     return job["JobIDRaw"] if "[" in job["JobID"] or "_" not in job["JobID"] else job["JobID"]
-
-
-def _read(jobs: Iterable[JobRows], attempts: Attempts) -> Iterator[JobRecord]:
-    for rows in jobs:
-        try:
-            if rows.identity not in attempts:
-                raise BadRow(f"job {rows.job['JobID']!r} submitted at {rows.job['Submit']!r}: not in its own history")
-            yield from read_records(rows, attempts[rows.identity])
-        except BadRow as error:
-            logger.error("accounting row left out: %s", error)
 
 
 def group_rows(rows: Iterable[Row]) -> Iterator[JobRows]:

@@ -11,11 +11,6 @@ from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.enums import RequestedPriority
 
 
-def unknown_service(slug: str) -> str:
-    """Return the message for a service that does not exist."""
-    return f"Service “{slug[:64]}” does not exist."
-
-
 def _fields(content: RequestContent, kind: type) -> Iterator[tuple[str, Argument, Any]]:
     """Yield each field of the request and its stages with a value of this type: path, definition, value."""
     found = [(name, argument, getattr(content, name)) for name, argument in REQUEST.items()]
@@ -57,7 +52,7 @@ def known_values(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     for path, stage in stages(content):
         for slug in stage.services:
             if slug not in facts.services:
-                yield Problem(f"{path}.services", unknown_service(slug))
+                yield Problem(f"{path}.services", f"Service “{slug[:64]}” does not exist.")
 
 
 @rule(Severity.INVALID)
