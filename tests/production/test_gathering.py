@@ -45,7 +45,7 @@ def found(nova, written, **more) -> dict[str, str]:
 def test_nothing_is_known_of_an_empty_portal(nova):
     facts = known(nova)
     assert (facts.others, facts.written_by, facts.datasets, facts.offers) == ((), {}, None, ())
-    assert (facts.contact, facts.estimate.past_jobs) == (None, 0)
+    assert (facts.former_contact, facts.estimate.past_jobs) == ("", 0)
 
 
 def test_earlier_requests_are_known_by_what_they_claim(nova, dune, queued, liaison):
@@ -143,7 +143,7 @@ def test_datasets_are_looked_up_where_there_is_a_catalogue(nova, settings, tmp_p
 
 def test_contact_who_left(nova, liaison):
     request = draft(liaison, nova)
-    assert known(nova, request=request).contact.is_liaison
+    assert known(nova, request=request).former_contact == ""
     Membership.objects.filter(user=liaison).delete()
     request.refresh_from_db()
     assert "contact_is_member" in found(nova, content(), request=request)
