@@ -13,6 +13,7 @@ from apps.archive.capture.portals.base import BatchRefused, BatchTooLarge, Porta
 from apps.archive.sinks.base import SinkRefused, SinkUnavailable
 from apps.archive.wire.batches import unpack
 from apps.archive.wire.entry import CapturedJob
+from apps.archive.wire.intake import JournalOutdated
 from apps.core.domain.masking import Masker
 
 
@@ -23,7 +24,7 @@ class MemoryPortal:
         self.jobs: list[CapturedJob] = []
         self.reports = []
         self.rules = []
-        self.last = 0
+        self.last: dict[str, int] = {}
         self.away = False
         self.refuses: set[str] = set()
         self.most_jobs = 1000
@@ -37,9 +38,11 @@ class MemoryPortal:
         if self.refuses & {job.job_id for job in jobs}:
             raise BatchRefused("not this one")
         assert batch.jobs == len(jobs)
-        if batch.last > self.last:
+        if batch.last < self.last.get(batch.journal, 0):
+            raise JournalOutdated(f"up to {self.last}")
+        if batch.last != self.last.get(batch.journal):
             self.jobs += jobs
-            self.last = batch.last
+            self.last[batch.journal] = batch.last
 
     def report(self, detail) -> None:
         self._answer()
@@ -49,7 +52,7 @@ class MemoryPortal:
         self._answer()
         return self.rules
 
-    def undelivered(self) -> int:
+    def undelivered(self, journal) -> int:
         self._answer()
         return self.lacking
 

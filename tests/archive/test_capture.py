@@ -389,7 +389,6 @@ def test_two_clusters_with_the_same_ids_are_kept_apart(make_capture, tmp_path, p
             hand_over=HandOver(journal, portal, KeptRules(journal.directory)),
         ).run_once()
         journal.close()
-        portal.last = 0
 
     assert [(job.cluster, job.job_id) for job in portal.jobs] == [("alps", "1"), ("jura", "1")]
 

@@ -1,6 +1,7 @@
 """How the journal's batches reach a portal that is away, takes only small ones, or refuses some."""
 
 import os
+import shutil
 import signal
 from contextlib import closing, suppress
 
@@ -54,6 +55,22 @@ def test_what_was_refused_is_handed_over_at_the_next_start(tmp_path, portal):
         wait_for(lambda: portal.ids == [1, 2])
 
 
+@pytest.mark.parametrize("handed_over", [1, 2])
+def test_journal_that_was_restored_from_a_copy_loses_nothing(tmp_path, portal, handed_over):
+    """It gives out numbers that the portal knows, for other jobs."""
+    with closing(Journal(tmp_path / "journal")) as journal:
+        journal.add(with_identity(captured_job(1)))
+    shutil.copytree(tmp_path / "journal", tmp_path / "copy")
+    with closing(Journal(tmp_path / "journal")) as journal, handing_over(journal, portal):
+        if handed_over == 2:
+            journal.add(with_identity(captured_job(2)))
+        wait_for(lambda: len(portal.ids) == handed_over)
+    with closing(Journal(tmp_path / "copy")) as journal, handing_over(journal, portal):
+        journal.add(with_identity(captured_job(3)))
+        wait_for(lambda: 3 in portal.ids)
+    assert {*portal.ids} == {*range(1, handed_over + 1), 3}
+
+
 def test_portal_that_is_away_is_asked_ever_more_rarely_and_told_of_once(journal, portal, caplog):
     portal.away = True
     journal.add(with_identity(captured_job(1)))
@@ -104,7 +121,7 @@ def test_portal_gets_nothing_twice_where_others_fill_the_disk_to_its_last_byte(t
 
 class Process(HandOverProcess):
     def __init__(self, directory):
-        super().__init__(directory, lambda journal: MemoryPortal())
+        super().__init__(directory, MemoryPortal)
 
 
 def test_process_does_what_it_stands_for_and_tells_what_goes_wrong(tmp_path):

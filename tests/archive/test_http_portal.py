@@ -15,8 +15,9 @@ from apps.archive.wire.report import CaptureReport
 from apps.core.domain.masking import Rule
 from tests.certificates import self_signed, speak_tls
 
-SENDER = Sender(cluster="alps", host="", journal="0123456789abcdef0123456789abcdef")
-BATCH = JournaledBatch(last=7, jobs=2, captured_at=1, size_bytes=10, content=b"packed")
+SENDER = Sender(cluster="alps", host="")
+JOURNAL = "0123456789abcdef0123456789abcdef"
+BATCH = JournaledBatch(last=7, jobs=2, captured_at=1, size_bytes=10, content=b"packed", journal=JOURNAL)
 TAKEN = 200, {"received": True}
 
 
@@ -83,7 +84,7 @@ def test_batch_goes_as_it_is_with_its_place_and_the_token_on_one_connection():
     assert (headers["Authorization"], body) == ("Bearer geheim", b"packed")
     assert headers["Content-Type"] == "application/vnd.opsportal.jobs"
     assert urlsplit(path).path == "/below/api/v1/capture/batches/"
-    assert dict(parse_qsl(urlsplit(path).query)) == {"cluster": "alps", "journal": SENDER.journal, "sequence": "7"}
+    assert dict(parse_qsl(urlsplit(path).query)) == {"cluster": "alps", "journal": JOURNAL, "sequence": "7"}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.management.commands.capture import database_conninfo
 from apps.archive.models import IntakeBatch, IntakeJournal
 from apps.archive.wire.batches import microseconds, pack, unpack
+from apps.archive.wire.intake import JournalOutdated
 from apps.core.domain.masking import Rule
 from apps.core.models import Heartbeat
 from apps.jobs.models import MaskingRule
@@ -24,9 +25,12 @@ from .capturing import MemoryPortal
 MOST_BYTES = 100_000
 
 
-def batch_of(*jobs, last=None):
+JOURNAL = uuid4().hex
+
+
+def batch_of(*jobs, last=None, journal=JOURNAL):
     size = sum(job.size_bytes for job in jobs)
-    return JournaledBatch(last or len(jobs), len(jobs), microseconds(START), size, pack(jobs))
+    return JournaledBatch(last or len(jobs), len(jobs), microseconds(START), size, pack(jobs), journal)
 
 
 class Contract:
@@ -39,6 +43,14 @@ class Contract:
             open_portal.take(batch_of(captured_job(3), last=3))
             open_portal.take(batch_of(captured_job(3), last=3))
         assert kept() == [captured_job(number) for number in (1, 2, 3)]
+
+    def test_journal_that_begins_again_in_the_middle_is_told_so(self, portal, kept):
+        with closing(portal()) as open_portal:
+            open_portal.take(batch_of(captured_job(1), last=7))
+            with pytest.raises(JournalOutdated):
+                open_portal.take(batch_of(captured_job(2), last=6))
+            open_portal.take(batch_of(captured_job(2), last=6, journal=uuid4().hex))
+        assert len(kept()) == 2
 
     def test_rules_are_those_in_force(self, portal, rules):
         with closing(portal()) as open_portal:
@@ -56,7 +68,7 @@ class Contract:
     def test_without_sinks_of_its_own_nothing_is_undelivered(self, portal):
         with closing(portal()) as open_portal:
             open_portal.take(batch_of(captured_job(1)))
-            assert open_portal.undelivered() == 0
+            assert open_portal.undelivered(JOURNAL) == 0
 
 
 class TestMemory(Contract):
@@ -83,7 +95,7 @@ class RealContract(Contract):
 
     @pytest.fixture
     def sender(self):
-        return Sender(cluster="alps", host="scheduler-1", journal=uuid4().hex)
+        return Sender(cluster="alps", host="scheduler-1")
 
     @pytest.fixture
     def kept(self):
@@ -101,7 +113,7 @@ class RealContract(Contract):
         with closing(portal()) as open_portal:
             open_portal.take(batch_of(captured_job(1), captured_job(2), last=7))
         row = IntakeBatch.objects.get()
-        assert (row.cluster, row.host, row.journal.hex) == ("alps", "scheduler-1", sender.journal)
+        assert (row.cluster, row.host, row.journal.hex) == ("alps", "scheduler-1", JOURNAL)
         assert IntakeJournal.objects.get(journal=row.journal).sequence == 7
         assert (row.jobs, row.size_bytes, row.sinks, row.routed) == (2, 2 * captured_job(1).size_bytes, [], False)
 
@@ -164,13 +176,13 @@ class TestDatabase(RealContract):
         assert len(kept()) == 2
 
     def test_sinks_of_its_own_go_with_each_batch_and_are_waited_for(self, sender):
-        own = Sender(sender.cluster, sender.host, sender.journal, sinks=("files:///a",))
+        own = Sender(sender.cluster, sender.host, sinks=("files:///a",))
         with closing(DatabasePortal(database_conninfo(), own, broker="", most_bytes=MOST_BYTES)) as portal:
             portal.take(batch_of(captured_job(1)))
             assert IntakeBatch.objects.get().sinks == ["files:///a"]
-            assert portal.undelivered() == 1
+            assert portal.undelivered(JOURNAL) == 1
             IntakeBatch.objects.all().delete()
-            assert portal.undelivered() == 0
+            assert portal.undelivered(JOURNAL) == 0
 
 
 class TestHttp(RealContract):

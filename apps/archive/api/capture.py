@@ -19,7 +19,7 @@ from rest_framework.views import APIView
 from apps.archive.domain.capture_hosts import host_of, receive_batch, receive_report
 from apps.archive.models import CaptureHost
 from apps.archive.wire.batches import MEDIA_TYPE, MOST_SENT_BYTES, BadBatch, BatchTooLarge, unpack_untrusted
-from apps.archive.wire.intake import IntakeFull
+from apps.archive.wire.intake import IntakeFull, JournalOutdated
 from apps.archive.wire.report import CaptureReport
 from apps.core.api.errors import TooLarge
 from apps.core.api.input import checked_data
@@ -38,6 +38,12 @@ class Full(APIException):
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     wait = 30  # seconds, which become the header Retry-After
+
+
+class Outdated(APIException):
+    """The sender gives its journal another name."""
+
+    status_code = status.HTTP_409_CONFLICT
 
 
 class CaptureHostAuthentication(BaseAuthentication):
@@ -123,6 +129,8 @@ class ReceiveBatch(CaptureView):
             received = receive_batch(host=request.auth, jobs=request.data, at=timezone.now(), **batch)
         except IntakeFull as error:
             raise Full(f"The portal cannot take more for now: {error}.") from error
+        except JournalOutdated as error:
+            raise Outdated(f"The batch may be another one: {error}.") from error
         return Response({"received": received})
 
 

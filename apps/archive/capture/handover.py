@@ -13,6 +13,7 @@ from apps.archive.capture.portals.base import BatchRefused, BatchTooLarge, Porta
 from apps.archive.capture.resources import Tidying
 from apps.archive.capture.troubles import Troubles
 from apps.archive.wire.batches import Batch
+from apps.archive.wire.intake import JournalOutdated
 from apps.archive.wire.report import printable
 from apps.clusters.schedulers.base import Identity
 from apps.core.domain.masking import Rule
@@ -142,7 +143,7 @@ class HandOver:
     def _hand_over(self) -> None:
         batch = self._taken or self._journal.next()
         if batch is None:
-            self._undelivered = self._portal.undelivered()
+            self._undelivered = self._portal.undelivered(self._journal.id)
             self._drained = True
             return
         if not self._taken:
@@ -156,6 +157,10 @@ class HandOver:
                 return
             except BatchRefused as error:
                 self._refused(batch, error)
+                return
+            except JournalOutdated as error:
+                logger.warning("the journal was restored from a copy, its batches go on under a new name: %s", error)
+                self._journal.renew_id()
                 return
             self._taken, self._undelivered = batch, 1
         self._journal.acknowledge(batch)

@@ -40,9 +40,9 @@ class Plan:
     log_format: str
     log_levels: Mapping[str, str]  # by the name of the logger; that of the root is empty
 
-    def open_portal(self, journal: str) -> Portal:
-        """Return the way to the portal for the journal of this id; what it needs is loaded only now."""
-        sender = Sender(self.cluster, self.host, journal, self.sinks)
+    def open_portal(self) -> Portal:
+        """Return the way to the portal; what it needs is loaded only now."""
+        sender = Sender(self.cluster, self.host, self.sinks)
         if self.portal.startswith(("http://", "https://")):
             from apps.archive.capture.portals.http import HttpPortal
 

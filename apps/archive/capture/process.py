@@ -31,8 +31,8 @@ class JournalDied(Exception):
 class HandOverProcess:
     """Stands for a `HandOver` in another process, which ends with this one, whatever this one ends of."""
 
-    def __init__(self, directory: Path, open_portal: Callable[[str], Portal]) -> None:
-        """`open_portal` gets the journal's id. To be made before any thread is started.
+    def __init__(self, directory: Path, open_portal: Callable[[], Portal]) -> None:
+        """To be made before any thread is started; `open_portal` is called in the other process.
 
         Raises `JournalError` where the journal, or the masking rules beside it, cannot be used.
         """
@@ -94,11 +94,11 @@ class HandOverProcess:
         return answer
 
 
-def _serve(requests: Connection, directory: Path, open_portal: Callable[[str], Portal]) -> None:
+def _serve(requests: Connection, directory: Path, open_portal: Callable[[], Portal]) -> None:
     """Do what is asked until capture has gone."""
     try:
         journal = Journal(directory)
-        hand_over = HandOver(journal, open_portal(journal.id), KeptRules(directory))
+        hand_over = HandOver(journal, open_portal(), KeptRules(directory))
     except (JournalError, OSError, ValueError) as error:
         requests.send(JournalError(str(error)))
         return

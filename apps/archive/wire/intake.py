@@ -21,11 +21,15 @@ _INSERT = """
         %(captured_at)s::timestamptz, %(data)b::bytea, %(sinks)s::text[]
     FROM handed_over
     RETURNING id"""
-_IS_THERE = "SELECT 1 FROM archive_intakejournal WHERE journal = %(journal)s::uuid AND sequence >= %(sequence)s"
+_KNOWN = "SELECT sequence FROM archive_intakejournal WHERE journal = %(journal)s::uuid AND sequence >= %(sequence)s"
 
 
 class IntakeFull(Exception):
     """Too much waits in the database for its sinks already: keep the batch and try again later."""
+
+
+class JournalOutdated(Exception):
+    """Later batches of this journal came already: it was restored from a copy, and gives numbers a second time."""
 
 
 def insert_batch(
@@ -46,7 +50,7 @@ def insert_batch(
 
     `sequence` is the number of the batch's last job in its journal, `captured_at` the time of the oldest,
     `size_bytes` the unpacked size; `sinks` are URLs beside those of ARCHIVE_SINKS, `most_bytes` is
-    ARCHIVE_INTAKE_MAX_BYTES. Raises `IntakeFull`.
+    ARCHIVE_INTAKE_MAX_BYTES. Raises `IntakeFull` and `JournalOutdated`.
     """
     values = {
         "cluster": cluster,
@@ -62,6 +66,8 @@ def insert_batch(
     }
     if cursor.execute(_INSERT, values).fetchone():
         return True
-    if cursor.execute(_IS_THERE, values).fetchone():
+    if known := cursor.execute(_KNOWN, values).fetchone():
+        if known[0] > sequence:
+            raise JournalOutdated(f"batches of the journal {journal} have come up to job {known[0]}")
         return False
     raise IntakeFull(f"{most_bytes:,} bytes of captured jobs wait for their sinks")

@@ -39,6 +39,7 @@ class JournaledBatch(NamedTuple):
     captured_at: int
     size_bytes: int
     content: bytes
+    journal: str
 
 
 class Refused(NamedTuple):
@@ -67,8 +68,10 @@ class Journal:
         try:
             self._lock()
             self._database = open_file(directory / "journal.sqlite")
-            (self.id,) = self._database.execute("SELECT id FROM journal").fetchone()
             self._renew_refused()
+            self.id = self._read_id()
+            if self.next() is None:  # nothing is in doubt; and if it was restored from a copy, its next numbers are
+                self.renew_id()
         except BaseException as error:
             os.close(self._lock_file)
             if isinstance(error, OtherVersion | sqlite3.Error):
@@ -98,7 +101,7 @@ class Journal:
                 if len(new) < len(batch.sightings):
                     jobs = unpack([content])
                     content = pack(jobs[place] for place in new)
-                _insert(database, JournaledBatch(last, len(new), batch.captured_at, batch.size_bytes, content))
+                _insert(database, last, len(new), batch.captured_at, batch.size_bytes, content)
             return len(new)
 
     def next(self) -> JournaledBatch | None:
@@ -107,7 +110,7 @@ class Journal:
             row = self._database.execute(
                 f"SELECT {_COLUMNS} FROM batch WHERE refused = '' ORDER BY last LIMIT 1"
             ).fetchone()
-        return JournaledBatch(*row) if row else None
+        return JournaledBatch(*row, journal=self.id) if row else None
 
     def acknowledge(self, batch: JournaledBatch) -> None:
         """Drop what the portal has."""
@@ -128,7 +131,13 @@ class Journal:
             database.execute("DELETE FROM batch WHERE last = ?", (batch.last,))
             for last, part in ((batch.last - len(jobs) + middle, jobs[:middle]), (batch.last, jobs[middle:])):
                 size, captured_at = sum(job.size_bytes for job in part), microseconds(part[0].captured_at)
-                _insert(database, JournaledBatch(last, len(part), captured_at, size, pack(part)))
+                _insert(database, last, len(part), captured_at, size, pack(part))
+
+    def renew_id(self) -> None:
+        """Become another journal to the portal, which then takes the same numbers again."""
+        with self._transaction() as database:
+            database.execute("UPDATE journal SET id = lower(hex(randomblob(16)))")
+        self.id = self._read_id()
 
     def backlog(self) -> tuple[int, datetime | None]:
         """Return how many jobs the portal lacks, and when the oldest of them was captured."""
@@ -158,13 +167,17 @@ class Journal:
         with self._transaction() as database:
             database.executemany("DELETE FROM seen WHERE cluster = ? AND job_id = ?", ((cluster, i) for i in job_ids))
 
+    def _read_id(self) -> str:
+        with self._guard:
+            return str(self._database.execute("SELECT id FROM journal").fetchone()[0])
+
     def _renew_refused(self) -> None:
         """Queue what the portal refused once more, under new numbers: it takes those of a journal in rising order."""
         with self._transaction() as database:
             for batch in database.execute(f"SELECT {_COLUMNS} FROM batch WHERE refused <> '' ORDER BY last").fetchall():
-                last, jobs, *_ = batch
+                last, jobs, *rest = batch
                 database.execute("DELETE FROM batch WHERE last = ?", (last,))
-                _insert(database, JournaledBatch(_last(database) + jobs, *batch[1:]))
+                _insert(database, _last(database) + jobs, jobs, *rest)
 
     def _count(self, pragma: str) -> int:
         with self._guard:
@@ -224,5 +237,5 @@ def _last(database: sqlite3.Connection) -> int:
     return int(last)
 
 
-def _insert(database: sqlite3.Connection, batch: JournaledBatch) -> None:
-    database.execute(f"INSERT INTO batch ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)", batch)
+def _insert(database: sqlite3.Connection, *values: object) -> None:
+    database.execute(f"INSERT INTO batch ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)", values)

@@ -22,11 +22,10 @@ class BatchRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Whose batches they are, `journal` is its id; `sinks` are the URLs of those that get them beside the portal's."""
+    """Whose batches they are; `sinks` are the URLs of those that get them beside the portal's."""
 
     cluster: str
     host: str
-    journal: str
     sinks: Sequence[str] = ()
 
 
@@ -36,7 +35,7 @@ class Portal(Protocol):
     def take(self, batch: JournaledBatch) -> None:
         """Return when the batch is durable there; one that it has already changes nothing.
 
-        Raises `BatchTooLarge` and `BatchRefused`.
+        Raises `BatchTooLarge`, `BatchRefused` and `JournalOutdated`.
         """
 
     def report(self, detail: Mapping[str, Any]) -> None:
@@ -45,8 +44,8 @@ class Portal(Protocol):
     def masking_rules(self) -> list[Rule]:
         """Return the rules in force."""
 
-    def undelivered(self) -> int:
-        """Return how many batches of this journal are not delivered, where the sender has sinks of its own."""
+    def undelivered(self, journal: str) -> int:
+        """Return how many batches of a journal are not delivered, where the sender has sinks of its own."""
 
     def close(self) -> None:
         """Let go of connections. They are made anew when needed."""

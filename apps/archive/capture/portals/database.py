@@ -46,7 +46,7 @@ class DatabasePortal:
                 cursor,
                 cluster=sender.cluster,
                 host=sender.host,
-                journal=UUID(sender.journal),
+                journal=UUID(batch.journal),
                 sequence=batch.last,
                 jobs=batch.jobs,
                 size_bytes=batch.size_bytes,
@@ -67,11 +67,11 @@ class DatabasePortal:
         with self._asking() as database:
             return [Rule(*row) for row in database.execute(_RULES)]
 
-    def undelivered(self) -> int:
+    def undelivered(self, journal: str) -> int:
         if not self._sender.sinks:
             return 0
         with self._asking() as database:
-            row = database.execute(_UNDELIVERED, (self._sender.journal,)).fetchone()
+            row = database.execute(_UNDELIVERED, (journal,)).fetchone()
             return int(row[0]) if row else 0
 
     def close(self) -> None:

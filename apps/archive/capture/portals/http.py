@@ -11,6 +11,7 @@ import urllib3
 from apps.archive.capture.journal.journal import JournaledBatch
 from apps.archive.capture.portals.base import BatchRefused, BatchTooLarge, PortalAway, Sender
 from apps.archive.wire.batches import MEDIA_TYPE
+from apps.archive.wire.intake import JournalOutdated
 from apps.core.domain.masking import Rule
 
 _SOON = urllib3.Timeout(connect=5, read=10)
@@ -29,13 +30,15 @@ class HttpPortal:
         self._pool = urllib3.PoolManager(1, retries=urllib3.Retry(0, redirect=False))
 
     def take(self, batch: JournaledBatch) -> None:
-        place = {"cluster": self._sender.cluster, "journal": self._sender.journal, "sequence": batch.last}
+        place = {"cluster": self._sender.cluster, "journal": batch.journal, "sequence": batch.last}
         status, answer = self._ask("POST", f"/api/v1/capture/batches/?{urlencode(place)}", batch.content, MEDIA_TYPE)
         match status:
             case HTTPStatus.OK if isinstance(answer, dict) and "received" in answer:
                 return
             case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 raise BatchTooLarge(self._why(status, answer))
+            case HTTPStatus.CONFLICT:
+                raise JournalOutdated(self._why(status, answer))
             case HTTPStatus.UNPROCESSABLE_ENTITY:
                 raise BatchRefused(self._why(status, answer))
         raise PortalAway(self._why(status, answer))
@@ -53,7 +56,7 @@ class HttpPortal:
         except (KeyError, TypeError, ValueError) as error:
             raise PortalAway(self._why(status, answer)) from error
 
-    def undelivered(self) -> int:
+    def undelivered(self, journal: str) -> int:
         return 0  # a portal delivers to its own sinks what comes this way
 
     def close(self) -> None:
