@@ -92,7 +92,7 @@ def test_ids_used_again_and_edited_scripts_keep_what_ran(strange, portal):
     assert [job_id for job_id, _ in submitted].count(str(FIRST_ID)) == 3
 
     cluster = Cluster.objects.get()
-    cluster.options = {"conf": str(strange.conf)}
+    cluster.options = {"conf": str(strange.conf), "cluster_name": "test"}
     cluster.save()
     collect_again(cluster=cluster, since=since - timedelta(seconds=5), at=timezone.now())
     assert collect_finished_jobs(cluster=cluster, at=timezone.now() + timedelta(seconds=5)).new == len(submitted)
