@@ -168,7 +168,7 @@ def change_and_submit_again(life: Life, liaison: User) -> None:
     page = life.visit(liaison)
     expect(page.get_by_text("Waiting for you.")).to_be_visible()
     page.get_by_role("link", name="Edit", exact=True).click()
-    expect(page.get_by_text("Such jobs needed up to 4 GB.")).to_be_visible()
+    expect(page.get_by_text("Such jobs needed up to 4 GB.").first).to_be_visible()
     page.get_by_label("Memory", exact=True).nth(1).fill("4 GB")
     page.get_by_role("button", name="Submit").first.click()
     page.get_by_text(f"Submitted {KEY} for approval.").wait_for()
