@@ -1,10 +1,10 @@
 """Reactions to events of other apps."""
 
+from apps.core.domain.events import target_of
 from apps.core.domain.subscriptions import subscribe
 from apps.core.errors import InvalidTransition
 from apps.core.models import Event
 from apps.production.enums import PORTAL
-from apps.production.models import Request
 from apps.quality.domain.runs import ask_for_run
 from apps.quality.domain.standing import current_run
 
@@ -12,7 +12,7 @@ from apps.quality.domain.standing import current_run
 @subscribe("quality.run_checks", "request.review")
 def on_request_examined(event: Event) -> None:
     """Queue a run of the checks, unless the request has left data quality meanwhile."""
-    request = Request.objects.filter(pk=event.target_id).first()
+    request = target_of(event)
     if request is not None and current_run(request) is None:
         try:
             ask_for_run(request=request, by=PORTAL, at=event.at)

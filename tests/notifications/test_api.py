@@ -4,7 +4,7 @@ import pytest
 
 from apps.api.models import KeyedCall
 from apps.core.domain.events import events_of
-from apps.notifications.domain.notifications import notify_of_event
+from apps.notifications.domain.notifications import notify
 from apps.notifications.models import Notification, Webhook
 from tests.factories.requests import draft, request_in
 
@@ -22,7 +22,7 @@ def told(nova, liaison, approver):
     """A request whose approval its liaison was told of."""
     obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     for event in events_of(obj):
-        notify_of_event(event=event)
+        notify(event=event)
     return obj
 
 

@@ -8,7 +8,7 @@ from apps.accounts.models import Membership
 from apps.core.enums import Group
 from apps.core.models import Event
 from apps.notifications.domain.atom_feeds import make_feed_address
-from apps.notifications.domain.notifications import notify_of_hold, unread_count
+from apps.notifications.domain.notifications import notify, unread_count
 from apps.notifications.domain.preferences import follow_request, save_preferences
 from apps.notifications.enums import Channel, Level, When
 from apps.notifications.models import Message, Notification, Preferences, Webhook
@@ -173,8 +173,8 @@ def test_told_once_and_in_as_many_queries_however_many_there_are(
         Notification.objects.all().delete()
         Message.objects.all().delete()
         with django_assert_num_queries(15):
-            assert notify_of_hold(event=event) == last + 1
-        assert notify_of_hold(event=event) == 0
+            assert notify(event=event) == last + 1
+        assert notify(event=event) == 0
         sent = [Message.objects.filter(channel=channel).count() for channel in (Channel.MAIL, Channel.WEBHOOK)]
         assert (sent, len(told())) == ([last, last], last + 1)
 

@@ -8,7 +8,7 @@ from apps.core.domain import event_kinds
 from apps.core.domain.event_kinds import EventKind, kind_named, kind_of
 from apps.core.domain.events import publish
 from apps.core.enums import Group
-from apps.notifications.domain.notifications import notify_of_event, unread_count, visible_notifications
+from apps.notifications.domain.notifications import notify, unread_count, visible_notifications
 from apps.notifications.domain.preferences import follow_request
 from apps.notifications.enums import Level
 from apps.notifications.models import Follow, Notification
@@ -96,8 +96,8 @@ def test_reminder_is_for_those_it_names(asked):
 
 def test_told_once_also_when_the_event_comes_again(asked):
     event = publish(kind="request.done", target=asked, by="x", at=AT)
-    assert notify_of_event(event=event) == 1
-    assert notify_of_event(event=event) == 0
+    assert notify(event=event) == 1
+    assert notify(event=event) == 0
 
 
 def test_removed_member_sees_nothing_of_what_was_told(asked, liaison):
@@ -113,4 +113,4 @@ def test_queries_do_not_grow_with_people(asked, nova, django_assert_max_num_quer
         person(f"nova-{number}", ("liaison", nova))
     event = publish(kind="request.done", target=asked, by="x", at=AT)
     with django_assert_max_num_queries(16):
-        assert notify_of_event(event=event) == 13
+        assert notify(event=event) == 13

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from django.apps import apps
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.db import models
 from django.db.models import QuerySet
@@ -15,6 +16,11 @@ from apps.core.models import Event
 def events_of(target: models.Model) -> QuerySet[Event]:
     """Return the events of one object, oldest first."""
     return Event.objects.filter(target_type=target._meta.label_lower, target_id=str(target.pk)).order_by("id")
+
+
+def target_of(event: Event) -> Any:
+    """Return the object that an event is about; None if it is gone."""
+    return apps.get_model(event.target_type)._base_manager.filter(pk=event.target_id).first()
 
 
 def publish(

@@ -20,13 +20,13 @@ from django.urls import reverse
 
 from apps.accounts.models import User
 from apps.core.domain.event_kinds import headline
+from apps.core.domain.events import target_of
 from apps.core.domain.hidden_characters import mark_hidden
 from apps.core.models import Event
 from apps.notifications.domain import webhook_posts
 from apps.notifications.domain.mail import MailServer, Refused, compose
 from apps.notifications.domain.notifications import visible_notifications, with_texts
 from apps.notifications.domain.preferences import hours_of
-from apps.notifications.domain.recipients import is_wide
 from apps.notifications.domain.webhook_addresses import BadAddress
 from apps.notifications.domain.webhooks import disable_webhook
 from apps.notifications.enums import Channel, MessageState
@@ -146,10 +146,9 @@ def _call(message: Message, at: datetime) -> None:
     hook, event = message.webhook, message.event
     if hook is None or event is None:
         raise TypeError("a call needs a webhook and an event")
-    of_request = event.target_type == Request._meta.label_lower
-    request = Request.objects.filter(pk=int(event.target_id)).first() if of_request else None
+    target = target_of(event)
     if hook.user is not None:
-        if not hook.user.is_active or not _may_see(hook.user, event, request):
+        if not hook.user.is_active or not _may_see(hook.user, target):
             _settle(message, MessageState.DROPPED, at, "No longer visible to the user.")
             return
         if _postpone(message, hook.user, at):
@@ -157,7 +156,7 @@ def _call(message: Message, at: datetime) -> None:
     webhook_posts.post_signed(
         url=hook.url,
         secret=hook.secret,
-        body=json.dumps(payload(event, request)).encode(),
+        body=json.dumps(payload(event, target)).encode(),
         timestamp=int(at.timestamp()),
         delivery=str(message.pk),
     )
@@ -165,9 +164,10 @@ def _call(message: Message, at: datetime) -> None:
     Webhook.objects.filter(pk=hook.pk).update(failing_since=None, retry_at=None, failures=0, last_error="")
 
 
-def payload(event: Event, request: Request | None) -> dict[str, object]:
-    """Return the body of a webhook's call."""
-    path = request.get_absolute_url() if request else reverse("production:holds") if is_wide(event) else ""
+def payload(event: Event, target: object) -> dict[str, object]:
+    """Return the body of a webhook's call for an event of a request, a hold or the webhook itself."""
+    request = target if isinstance(target, Request) else None
+    path = request.get_absolute_url() if request else reverse("production:holds") if isinstance(target, Hold) else ""
     return {
         "id": event.pk,
         "kind": event.kind,
@@ -182,12 +182,11 @@ def payload(event: Event, request: Request | None) -> dict[str, object]:
     }
 
 
-def _may_see(user: User, event: Event, request: Request | None) -> bool:
+def _may_see(user: User, target: object) -> bool:
     """Return whether a user may still see what an event is about."""
-    if request is not None:
-        return bool(Request.objects.visible_to(user).filter(pk=request.pk).exists())
-    hold = Hold.objects.filter(pk=int(event.target_id)).first() if is_wide(event) else None
-    return sees_hold(user, hold) if hold else event.kind.startswith("webhook.")
+    if isinstance(target, Request):
+        return bool(Request.objects.visible_to(user).filter(pk=target.pk).exists())
+    return sees_hold(user, target) if isinstance(target, Hold) else isinstance(target, Webhook)
 
 
 def _locked(rows: QuerySet[Message]) -> Message | None:

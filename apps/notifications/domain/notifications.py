@@ -8,6 +8,7 @@ from django.db.models import Q, QuerySet
 
 from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
+from apps.core.domain.events import target_of
 from apps.core.enums import Group
 from apps.core.models import Event
 from apps.notifications.domain.mail import mail_is_configured
@@ -52,25 +53,19 @@ def unread_count(user: User) -> int:
 
 
 @transaction.atomic
-def notify_of_event(*, event: Event) -> int:
-    """Create a notification for each user whom an event of a request concerns, with its mails and webhook calls.
+def notify(*, event: Event) -> int:
+    """Create a notification for each user whom an event of a request or a hold concerns, with its mails and calls.
 
-    Return the number of users notified. Idempotent; does nothing if the request is gone.
+    Return the number of users notified: each once, however many requests a hold is over. Idempotent; does nothing if
+    the request or hold is gone.
     """
-    request = Request.objects.select_related("experiment").filter(pk=int(event.target_id)).first()
-    if request is None:
-        return 0
-    return _notify(event, concerned_by(event, request), {request.experiment_id}, request=request)
-
-
-@transaction.atomic
-def notify_of_hold(*, event: Event) -> int:
-    """The same for a hold of all production or of an experiment: one notification per user, not per request."""
-    hold = Hold.objects.filter(pk=int(event.target_id)).first()
-    if hold is None:
-        return 0
-    groups, experiments = concerned_by_hold(event, hold)
-    return _notify(event, groups, experiments, hold=hold)
+    target = target_of(event)
+    if isinstance(target, Request):
+        return _notify(event, concerned_by(event, target), {target.experiment_id}, request=target)
+    if isinstance(target, Hold):
+        groups, experiments = concerned_by_hold(event, target)
+        return _notify(event, groups, experiments, hold=target)
+    return 0
 
 
 def _notify(event: Event, groups: Mapping[int, Group], experiments: Iterable[int], **about: Request | Hold) -> int:

@@ -16,11 +16,6 @@ from apps.production.domain.holds import requests_under
 from apps.production.models import Hold, Request
 
 
-def is_wide(event: Event) -> bool:
-    """Return whether an event is about a hold, which covers many requests."""
-    return event.target_type == Hold._meta.label_lower
-
-
 def concerned_by(event: Event, request: Request) -> dict[int, Group]:
     """Return the users whom an event concerns with their group; without its actor and users who muted the request."""
     reasons: dict[int, set[Audience]] = {}

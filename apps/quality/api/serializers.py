@@ -1,6 +1,5 @@
-"""Data quality in the API. Posts are read strictly: no texts for numbers, no unknown fields."""
+"""Data quality in the API. Posts are read strictly: no texts for numbers."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
@@ -31,21 +30,11 @@ class Figure(serializers.Field[Any, Any, Any, Any]):
         return value
 
 
-class Strict(serializers.Serializer[Any]):
-    """A body in which unknown fields are errors."""
-
-    def to_internal_value(self, data: Any) -> Any:
-        unknown = set(data) - set(self.fields) if isinstance(data, Mapping) else set()
-        if unknown:
-            raise serializers.ValidationError({str(name)[:100]: ["Unknown field."] for name in unknown})
-        return super().to_internal_value(data)
-
-
-class _OfStage(Strict):
+class _OfStage(serializers.Serializer[Any]):
     stage = serializers.IntegerField(min_value=1, max_value=10_000, help_text="Number of the stage, from 1.")
 
 
-class FileWriter(Strict):
+class FileWriter(serializers.Serializer[Any]):
     """One file."""
 
     name = serializers.CharField(max_length=200, trim_whitespace=False)
@@ -74,7 +63,7 @@ class HistogramWriter(_OfStage):
     link = serializers.CharField(required=False, allow_blank=True, default="", max_length=500)
 
 
-class ResultWriter(Strict):
+class ResultWriter(serializers.Serializer[Any]):
     """A result of an external tool; without `stage`, of the whole request."""
 
     stage = serializers.IntegerField(min_value=1, max_value=10_000, required=False, allow_null=True, default=None)
@@ -86,13 +75,13 @@ class ResultWriter(Strict):
     link = serializers.CharField(required=False, allow_blank=True, default="", max_length=500)
 
 
-class AgainWriter(Strict):
+class AgainWriter(serializers.Serializer[Any]):
     """A new run of the checks."""
 
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_REASON)
 
 
-class WaiveWriter(Strict):
+class WaiveWriter(serializers.Serializer[Any]):
     """The waiver of a result, by its ID."""
 
     result = serializers.IntegerField(min_value=1, max_value=2**62)
@@ -100,7 +89,7 @@ class WaiveWriter(Strict):
     in_part = serializers.BooleanField(required=False, default=False, help_text="Close the request as partially done.")
 
 
-class WithdrawWaiverWriter(Strict):
+class WithdrawWaiverWriter(serializers.Serializer[Any]):
     """The withdrawal of a waiver, by its ID."""
 
     waiver = serializers.IntegerField(min_value=1, max_value=2**62)
