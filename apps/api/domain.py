@@ -6,14 +6,11 @@ leaves neither.
 
 import hashlib
 import re
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import connection
 
-from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
 from apps.api.models import KeyedCall
 from apps.core.errors import DomainError, NotAllowed
@@ -30,41 +27,26 @@ class KeyReused(DomainError):
     """The key was used for another call."""
 
 
-@dataclass(frozen=True)
-class Call:
-    """A call with a key. `route` is method and path, `fingerprint` a digest of everything else of the call."""
+def earlier_call(call: KeyedCall) -> KeyedCall | None:
+    """Return the earlier call with this key; None for the first, which locks the key until the transaction ends.
 
-    user: User
-    route: str
-    key: str
-    fingerprint: str
-    at: datetime
-
-    def earlier(self) -> KeyedCall | None:
-        """Return the earlier call with this key; None for the first, which locks the key until the transaction ends.
-
-        Raises `CallInProgress`, `KeyReused`, and `NotAllowed` if the user has lost a role since: the stored response
-        may show what the user can no longer see.
-        """
-        digest = hashlib.sha256(f"{self.user.pk} {self.route} {self.key}".encode()).digest()
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [int.from_bytes(digest[:8], signed=True)])
-            if not cursor.fetchone()[0]:
-                raise CallInProgress("The same call is in progress with this key. Try again in a moment.")
-        calls = KeyedCall.objects.filter(user=self.user, route=self.route, key=self.key)
-        calls.filter(at__lte=self.at - timedelta(hours=settings.IDEMPOTENCY_HOURS)).delete()
-        found = calls.first()
-        if found is not None and found.fingerprint != self.fingerprint:
-            raise KeyReused("This key was used for another call: the body differs. Use a new key for each change.")
-        if found is not None and not {tuple(role) for role in found.roles} <= scope_of(self.user).roles:
-            raise NotAllowed(
-                "This change was made before. You have lost a role since, so its response is not repeated."
-            )
-        return found
-
-    def keep(self, **response: Any) -> None:
-        """Store the call with `status`, `headers` and `body` of its response, in the transaction of the change."""
-        KeyedCall.objects.create(**vars(self), roles=[list(role) for role in scope_of(self.user).roles], **response)
+    Raises `CallInProgress`, `KeyReused`, and `NotAllowed` if the user has lost a role since: the stored response may
+    show what the user can no longer see.
+    """
+    digest = hashlib.sha256(f"{call.user_id} {call.route} {call.key}".encode()).digest()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [int.from_bytes(digest[:8], signed=True)])
+        if not cursor.fetchone()[0]:
+            raise CallInProgress("The same call is in progress with this key. Try again in a moment.")
+    calls = KeyedCall.objects.filter(user=call.user, route=call.route, key=call.key)
+    calls.filter(at__lte=call.at - timedelta(hours=settings.IDEMPOTENCY_HOURS)).delete()
+    found = calls.first()
+    if found is not None and found.fingerprint != call.fingerprint:
+        raise KeyReused("This key was used for another call: the body differs. Use a new key for each change.")
+    call.roles = [list(role) for role in scope_of(call.user).roles]
+    if found is not None and not all(role in call.roles for role in found.roles):
+        raise NotAllowed("This change was made before. You have lost a role since, so its response is not repeated.")
+    return found
 
 
 def key_of(header: str) -> str | None:

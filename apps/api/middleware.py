@@ -19,7 +19,8 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from apps.accounts.models import User
-from apps.api.domain import Call, CallInProgress, KeyReused, key_of
+from apps.api.domain import CallInProgress, KeyReused, earlier_call, key_of
+from apps.api.models import KeyedCall
 from apps.api.schema import json_schema, operations, path_of, resolved
 from apps.core.api.conditional import SAFE
 from apps.core.api.input import JSONParser
@@ -152,11 +153,12 @@ class IdempotencyMiddleware(MiddlewareMixin):
         headers = [request.headers.get(name, "") for name in _OF_THE_CALL]
         described = json.dumps([request.META.get("QUERY_STRING", ""), *headers]).encode()
         fingerprint = hashlib.sha256(described + b"\0" + request.body).hexdigest()
-        call = Call(user, f"{request.method} {request.path}"[:300], key, fingerprint, timezone.now())
+        route = f"{request.method} {request.path}"[:300]
+        call = KeyedCall(user=user, route=route, key=key, fingerprint=fingerprint, at=timezone.now())
         return _answer_once(call, lambda: view(request, *args, **kwargs))
 
 
-def _answer_once(call: Call, answer: Callable[[], HttpResponseBase]) -> HttpResponseBase:
+def _answer_once(call: KeyedCall, answer: Callable[[], HttpResponseBase]) -> HttpResponseBase:
     """Repeat the response of an earlier call with this key; else make the call, and keep a successful response.
 
     409 while the same call is in progress, 422 if the key was used for another. A refused call is not kept, so it can
@@ -164,7 +166,7 @@ def _answer_once(call: Call, answer: Callable[[], HttpResponseBase]) -> HttpResp
     """
     with transaction.atomic():
         try:
-            earlier = call.earlier()
+            earlier = earlier_call(call)
         except (CallInProgress, KeyReused, NotAllowed) as error:
             return _refuse({CallInProgress: 409, KeyReused: 422}.get(type(error), 403), str(error))
         if earlier is not None:
@@ -180,8 +182,9 @@ def _answer_once(call: Call, answer: Callable[[], HttpResponseBase]) -> HttpResp
         if hasattr(response, "render"):
             response.render()
         kept = _refuse(409, _NOT_KEPT) if "no-store" in response.get("Cache-Control", "") else response
-        headers = {name: kept[name] for name in _KEPT_HEADERS if name in kept}
-        call.keep(status=kept.status_code, headers=headers, body=kept.content)
+        call.status, call.body = kept.status_code, kept.content
+        call.headers = {name: kept[name] for name in _KEPT_HEADERS if name in kept}
+        call.save()
         return response
 
 

@@ -44,16 +44,14 @@ _SPECIAL_6 = [
         "3fff::/20",  # documentation
     )
 ]
-_MAPPED, _NAT64, _6TO4 = IPv6Network("::ffff:0:0/96"), IPv6Network("64:ff9b::/96"), IPv6Network("2002::/16")
+_NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def embedded(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     """Return the IPv4 address that an IPv6 address leads to (IPv4-mapped, NAT64 or 6to4), else the address itself."""
     if isinstance(address, IPv6Address):
-        if address in _MAPPED or address in _NAT64:
-            return IPv4Address(int(address) & 0xFFFFFFFF)
-        if address in _6TO4:
-            return IPv4Address(int(address) >> 80 & 0xFFFFFFFF)
+        nat64 = IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
+        return address.ipv4_mapped or address.sixtofour or nat64 or address
     return address
 
 

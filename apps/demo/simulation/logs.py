@@ -1,6 +1,7 @@
 """The log of a simulated attempt: header, phases with events and reports, and the end that its cause leaves there."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -17,24 +18,14 @@ _LONG_LOG = 0.004  # share of the logs that run to thousands of lines
 _TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
 
-class _Ago:
-    """`{ago[60]}` in a template: the moment a minute before the end of the job."""
+@dataclass(frozen=True)
+class _Computed:
+    """A value of a template that depends on a number in brackets."""
 
-    def __init__(self, ended: int) -> None:
-        self.ended = datetime.fromtimestamp(ended, UTC)
+    of: Callable[[int], object]
 
-    def __getitem__(self, seconds: int) -> datetime:
-        return self.ended - timedelta(seconds=seconds)
-
-
-class _Digits:
-    """`{digits[8]}` in a template: eight random digits."""
-
-    def __init__(self, random: Random) -> None:
-        self.random = random
-
-    def __getitem__(self, count: int) -> str:
-        return f"{self.random.randrange(10**count):0{count}d}"
+    def __getitem__(self, number: int) -> object:
+        return self.of(number)
 
 
 def log_of(submission: Submission, attempt: Attempt, random: Random) -> Iterator[str]:
@@ -68,9 +59,10 @@ def log_of(submission: Submission, attempt: Attempt, random: Random) -> Iterator
 
 
 def _values(campaign: Campaign, attempt: Attempt, random: Random) -> dict[str, Any]:
+    ended = datetime.fromtimestamp(attempt.ended, UTC)
     return campaign.values | {
-        "ago": _Ago(attempt.ended),
-        "digits": _Digits(random),
+        "ago": _Computed(lambda seconds: ended - timedelta(seconds=seconds)),
+        "digits": _Computed(lambda count: f"{random.randrange(10**count):0{count}d}"),
         "started": datetime.fromtimestamp(attempt.started or attempt.ended, UTC),
         "job_id": attempt.job_id,
         "raw_id": attempt.raw_id,

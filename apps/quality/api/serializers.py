@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.production.domain.reasons import MAX_REASON
@@ -14,20 +12,13 @@ from apps.quality.models import ExternalResult, HistogramPair, QualityResult, Qu
 _MOST = 10**15
 
 
-@extend_schema_field(OpenApiTypes.DOUBLE)
-class Figure(serializers.Field[Any, Any, Any, Any]):
+class Figure(serializers.FloatField):
     """A JSON number, not a text or a boolean."""
 
     default_error_messages = {"invalid": "Enter a number."}
 
-    def to_internal_value(self, data: Any) -> int | float:
-        if type(data) not in (int, float):
-            self.fail("invalid")
-        number: int | float = data
-        return number
-
-    def to_representation(self, value: Any) -> Any:
-        return value
+    def to_internal_value(self, data: Any) -> Any:
+        return data if type(data) in (int, float) else self.fail("invalid")
 
 
 class _OfStage(serializers.Serializer[Any]):

@@ -102,16 +102,13 @@ def post_histogram(
     problems |= histogram_problems(edges=edges, reference=reference, observed=observed)
     if problems:
         raise InvalidFields(problems)
-    _count_post(stage.request)
-    others = HistogramPair.objects.filter(stage=stage).exclude(name=name)
-    if others.count() >= HISTOGRAMS_A_STAGE:
+    _note_post(stage.request, by, at, stage, f"histogram {name}")
+    if HistogramPair.objects.filter(stage=stage).exclude(name=name).count() >= HISTOGRAMS_A_STAGE:
         raise InvalidFields({"name": [f"A stage can have at most {HISTOGRAMS_A_STAGE} histograms."]})
-    bins = {"edges": list(edges), "reference": list(reference), "observed": list(observed)}
-    made = HistogramPair.objects.update_or_create(
-        stage=stage, name=name, defaults={**bins, "link": link, "at": at, "by": by.username}
+    values = {"edges": list(edges), "reference": list(reference), "observed": list(observed), "link": link}
+    return HistogramPair.objects.update_or_create(
+        stage=stage, name=name, defaults={**values, "at": at, "by": by.username}
     )
-    _tell(stage.request, by, at, stage, f"histogram {name}")
-    return made
 
 
 def histogram_problems(
@@ -160,16 +157,13 @@ def post_result(
             problems[field] = ["Enter a number."]
     if problems:
         raise InvalidFields(problems)
-    _count_post(request)
-    others = ExternalResult.objects.filter(request=request).exclude(stage=stage, name=name)
-    if others.count() >= RESULTS_A_REQUEST:
+    _note_post(request, by, at, stage, f"{name}: {outcome}")
+    if ExternalResult.objects.filter(request=request).exclude(stage=stage, name=name).count() >= RESULTS_A_REQUEST:
         raise InvalidFields({"name": [f"A request can have at most {RESULTS_A_REQUEST} results of external tools."]})
     values = {"outcome": outcome, "why": why.strip(), "value": value, "threshold": threshold, "link": link}
-    made = ExternalResult.objects.update_or_create(
+    return ExternalResult.objects.update_or_create(
         request=request, stage=stage, name=name, defaults={**values, "at": at, "by": by.username}
     )
-    _tell(request, by, at, stage, f"{name}: {outcome}")
-    return made
 
 
 def _check_poster(request: Request, by: User) -> None:
@@ -189,7 +183,8 @@ def _count_post(request: Request) -> None:
         enqueue("apps.quality.tasks.check_request", request_id=request.pk, countdown=2)
 
 
-def _tell(request: Request, by: User, at: datetime, stage: Stage | None, what: str) -> None:
+def _note_post(request: Request, by: User, at: datetime, stage: Stage | None, what: str) -> None:
+    _count_post(request)
     data = {"stage": stage.position + 1 if stage else None, "what": what[:300]}
     publish(kind="request.quality_posted", target=request, by=by, at=at, data=data)
 

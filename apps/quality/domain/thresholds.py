@@ -34,13 +34,7 @@ class Setting:
     rows: tuple[int, ...] = ()
 
     def plain(self) -> dict[str, Any]:
-        return {
-            "check": self.check,
-            "limits": dict(self.limits),
-            "effect": self.effect.value,
-            "unknown": self.unknown.value,
-            "rows": list(self.rows),
-        }
+        return vars(self) | {"rows": list(self.rows)}
 
 
 def settings_for(request: Request) -> dict[str, Setting]:
@@ -88,18 +82,10 @@ def save_thresholds(
     problems = problems_of(check=check, limits=limits, reason=reason)
     if problems:
         raise InvalidFields(problems)
-    before = Thresholds.objects.filter(check_name=check, workflow=workflow, experiment=experiment).first()
-    row = Thresholds.objects.create(
-        check_name=check,
-        workflow=workflow,
-        experiment=experiment,
-        effect=effect,
-        unknown=unknown,
-        limits=dict(limits),
-        reason=reason.strip(),
-        at=at,
-        by=str(by),
-    )
+    scope = {"check_name": check, "workflow": workflow, "experiment": experiment}
+    effects = {"effect": effect, "unknown": unknown, "limits": dict(limits)}
+    before = Thresholds.objects.filter(**scope).first()
+    row = Thresholds.objects.create(**scope, **effects, reason=reason.strip(), at=at, by=str(by))
     data = {"check": check, "old": _words(before), "new": _words(row)}
     publish(kind="quality.thresholds_saved", target=row, by=by, at=at, reason=row.reason, data=data)
     enqueue("apps.quality.tasks.check_all")
