@@ -4,9 +4,6 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
-_EPSILON = 1e-15
-_MOST_TERMS = 100_000
-
 
 def chi_square(reference: Sequence[float], observed: Sequence[float]) -> tuple[float, int]:
     """Return chi² of the hypothesis that both have the same shape, and its degrees of freedom.
@@ -27,40 +24,14 @@ def chi_square(reference: Sequence[float], observed: Sequence[float]) -> tuple[f
 def chi_square_probability(chi2: float, freedom: int) -> float:
     """Return the probability that chance alone gives a chi² of at least this: Q(freedom/2, chi²/2).
 
-    The incomplete gamma function by its series (NIST DLMF 8.11.4) and its continued fraction (DLMF 8.9.2).
+    The incomplete gamma function by its recurrence (NIST DLMF 8.8.6), from Q(1/2, x) = erfc √x or Q(1, x) = exp -x.
     """
     if freedom <= 0 or chi2 <= 0:
         return 1.0
-    a, x = freedom / 2, chi2 / 2
-    scale = math.exp(a * math.log(x) - x - math.lgamma(a))
-    return _fraction(a, x) * scale if x >= a + 1 else max(0.0, 1 - _series(a, x) * scale)
-
-
-def _series(a: float, x: float) -> float:
-    term = total = 1 / a
-    for n in range(1, _MOST_TERMS):
-        term *= x / (a + n)
-        total += term
-        if term < total * _EPSILON:
-            break
-    return total
-
-
-def _fraction(a: float, x: float) -> float:
-    """Evaluate the continued fraction by Lentz's method (Numerical Recipes, section 6.2)."""
-    tiny = 1e-300
-    b = x + 1 - a
-    c, d = 1 / tiny, 1 / b
-    value = d
-    for n in range(1, _MOST_TERMS):
-        factor = -n * (n - a)
-        b += 2
-        d = 1 / (factor * d + b or tiny)
-        c = b + factor / c or tiny
-        value *= c * d
-        if abs(c * d - 1) < _EPSILON:
-            break
-    return value
+    x, is_odd = chi2 / 2, freedom % 2
+    start = 0.5 if is_odd else 1.0
+    terms = (math.exp(a * math.log(x) - x - math.lgamma(a + 1)) for a in (start + n for n in range((freedom - 1) // 2)))
+    return min(1.0, math.fsum((math.erfc(math.sqrt(x)) if is_odd else math.exp(-x), *terms)))
 
 
 def kolmogorov_distance(reference: Sequence[float], observed: Sequence[float]) -> float:
