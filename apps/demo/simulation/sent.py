@@ -19,6 +19,7 @@ from apps.demo.simulation.world import DOMAIN, Campaign, random_of
 #: The kind of a stage by a part of its name; the first match counts.
 _KINDS = (("gen", "generation"), ("keep", "keep-up"), ("merge", "merge"), ("ana", "analysis"), ("sim", "simulation"))
 _USER = "opsportal"
+_ROWS = "SELECT spool_id, submitted, job, taken FROM sent"
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,8 @@ class SentJobs:
 
     def taken(self) -> Iterator[Sent]:
         """Yield the jobs that earlier runs have accepted."""
-        rows = "SELECT spool_id, submitted, job, taken FROM sent WHERE taken IS NOT NULL ORDER BY spool_id"
-        for row in self.store.execute(rows).fetchall():
-            yield self._sent(*row, commands=self._commands(row[0], None), is_new=False)
+        for row in self.store.execute(f"{_ROWS} WHERE taken IS NOT NULL ORDER BY spool_id").fetchall():
+            yield self._sent(row, None)
 
     def read(self, moment: float) -> list[Sent]:
         """Return the jobs submitted, held, released or cancelled since the last step, which ended at `moment`."""
@@ -52,16 +52,9 @@ class SentJobs:
         told = self.store.execute("SELECT id, spool_id FROM told WHERE moment IS NULL").fetchall()
         self._noted = [("UPDATE sent SET taken = ? WHERE spool_id = ?", (moment, row[0])) for row in new]
         self._noted += [("UPDATE told SET moment = ? WHERE id = ?", (moment, row[0])) for row in told]
-        found = []
-        for spool_id in sorted({row[0] for row in new} | {row[1] for row in told}):
-            query = "SELECT spool_id, submitted, job, taken FROM sent WHERE spool_id = ?"
-            if row := self.store.execute(query, (spool_id,)).fetchone():
-                _, submitted, job, taken = row
-                commands = self._commands(spool_id, moment)
-                found.append(
-                    self._sent(spool_id, submitted, job, taken or moment, commands=commands, is_new=taken is None)
-                )
-        return found
+        spool_ids = sorted({row[0] for row in new} | {row[1] for row in told})
+        rows = [self.store.execute(f"{_ROWS} WHERE spool_id = ?", (spool_id,)).fetchone() for spool_id in spool_ids]
+        return [self._sent(row, moment) for row in rows if row]
 
     def note(self) -> None:
         """Store when the jobs that `read` returned were accepted."""
@@ -75,35 +68,24 @@ class SentJobs:
         self.store.execute(f"DELETE FROM told WHERE spool_id IN ({old})", (before,))
         self.store.execute("DELETE FROM sent WHERE submitted < ?", (before,))
 
-    def _commands(self, spool_id: int, now: float | None) -> list[tuple[float, str]]:
-        """Return the commands for a job in order; new ones count as of `now`, or are left out."""
-        query = "SELECT coalesce(moment, ?), word FROM told WHERE spool_id = ? ORDER BY id"
-        rows = self.store.execute(query, (now, spool_id)).fetchall()
-        return [(float(moment), str(word)) for moment, word in rows if moment is not None]
-
-    def _sent(
-        self,
-        spool_id: int,
-        submitted: float,
-        job: str,
-        taken: float,
-        *,
-        commands: list[tuple[float, str]],
-        is_new: bool,
-    ) -> Sent:
+    def _sent(self, row: tuple[int, float, str, float | None], now: float | None) -> Sent:
+        """Plan the attempts of a job in the store; it and its new commands count as of `now`, or are left out."""
+        spool_id, submitted, job, taken = row
         values = json.loads(job)
         campaign = _campaign(values)
         tasks, planned = values["tasks"], []
         for task in range(tasks):
             job_id = f"{spool_id}_{task}"
             random = random_of(self.runs.seed, "sent", job_id)
-            queued = int(max(taken, submitted)) + 2 + int(random.expovariate(1 / 120) / self.runs.pace)
+            queued = int(max(taken or now or 0, submitted)) + 2 + int(random.expovariate(1 / 120) / self.runs.pace)
             raw_id = raw_id_of(spool_id, task, tasks)
             planned.append(list(self.runs.attempts(random, raw_id, job_id, queued, campaign)))
+        query = "SELECT coalesce(moment, ?), word FROM told WHERE spool_id = ? ORDER BY id"
+        commands = [each for each in self.store.execute(query, (now, spool_id)).fetchall() if each[0] is not None]
         attempts, held = _planned(planned, commands, values.get("most_at_once") or 0)
         name, comment = values["name"], values["comment"]
         submission = Submission(spool_id, int(submitted), campaign, tasks, True, tuple(attempts), name, comment)
-        return Sent(submission, values["script"], _variables(values, campaign), held, is_new)
+        return Sent(submission, values["script"], _variables(values, campaign), held, is_new=taken is None)
 
 
 def _planned(
