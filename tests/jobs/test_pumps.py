@@ -11,6 +11,7 @@ from apps.jobs.domain.records import values_of
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import Collection, Job
 from apps.production.models import Stage
+from apps.quality.checks import Histogram, Posted
 from apps.quality.domain.posts import NamedFile, histogram_problems, name_files, post_result
 from apps.submission.domain.scripts import StagePlan, _plain, _word, _words_of, write_script
 from apps.submission.domain.submissions import read_ranges, write_ranges
@@ -98,15 +99,17 @@ def test_hostile_posts_are_refused_in_no_time(part, db, nova, liaison, approver)
     def post():
         with pytest.raises(InvalidFields):
             name_files(stage=stage, key=text, files=[NamedFile(text, 1)] * 1_000, **by_and_at)
+        posted = Posted(name=text, outcome=text, why=text, link=f"https://{text}")
         with pytest.raises(InvalidFields):
-            post_result(request=request, name=text, outcome=text, why=text, link=f"https://{text}", **by_and_at)
+            post_result(request=request, posted=posted, **by_and_at)
 
     assert seconds(post) < MOST_SECONDS
 
 
 def test_hostile_histogram_is_refused_in_no_time():
     many = list(range(SIZE))
-    assert seconds(lambda: histogram_problems(edges=many, reference=many, observed=many)) < MOST_SECONDS
+    posted = Histogram(name="x", edges=many, reference=many, observed=many)
+    assert seconds(lambda: histogram_problems(posted)) < MOST_SECONDS
 
 
 @pytest.mark.parametrize("part", HOSTILE)

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.quality.checks import Histogram, Posted
 from apps.quality.domain import posts
 from apps.quality.domain.posts import NamedFile, name_files
 from apps.quality.models import ExternalResult, HistogramPair, OutputFile, QualityRun, Waiver
@@ -152,14 +153,15 @@ def test_limits_of_a_stage(produced, liaison, monkeypatch):
     monkeypatch.setattr(posts, "FILES_A_STAGE", 1)
     monkeypatch.setattr(posts, "RESULTS_A_REQUEST", 1)
     bins = {"edges": [0, 1], "reference": [1], "observed": [1]}
+    passed = {"outcome": "passed", "why": "x"}
     by_and_at = {"by": liaison, "at": LATER}
     for name in ("a", "a"):
-        posts.post_histogram(stage=produced.stage(0), name=name, **bins, **by_and_at)
-        posts.post_result(request=produced.request, name=name, outcome="passed", why="x", **by_and_at)
+        posts.post_histogram(stage=produced.stage(0), posted=Histogram(name=name, **bins), **by_and_at)
+        posts.post_result(request=produced.request, posted=Posted(name=name, **passed), **by_and_at)
     with pytest.raises(InvalidFields, match="at most 1"):
-        posts.post_histogram(stage=produced.stage(0), name="b", **bins, **by_and_at)
+        posts.post_histogram(stage=produced.stage(0), posted=Histogram(name="b", **bins), **by_and_at)
     with pytest.raises(InvalidFields, match="at most 1"):
-        posts.post_result(request=produced.request, name="b", outcome="passed", why="x", **by_and_at)
+        posts.post_result(request=produced.request, posted=Posted(name="b", **passed), **by_and_at)
     with pytest.raises(InvalidFields, match="at most 1"):
         name_files(stage=produced.stage(0), key="k", files=[NamedFile("a", 1), NamedFile("b", 1)], **by_and_at)
 

@@ -10,6 +10,7 @@ from apps.accounts.models import User
 from apps.production.domain.outputs.counts import count_reports, report_output
 from apps.production.enums import PORTAL
 from apps.production.models import Request, Stage
+from apps.quality.checks.facts import Histogram, Posted
 from apps.quality.domain import posts, runs
 from apps.quality.domain.standing import standing_of
 from apps.quality.models import QualityResult
@@ -36,8 +37,8 @@ def report_faulty_output(*, request: Request, users: Mapping[str, User], at: dat
     posts.name_files(stage=second, key="all jobs", files=files, by=by, at=soon)
     posts.name_files(stage=second, key="job 17, retried", files=files[17:18], by=by, at=soon)
     for histogram in _FAULTY["histograms"]:
-        posts.post_histogram(stage=second, edges=_EDGES, by=by, at=soon, **histogram)
-    posts.post_result(request=request, stage=second, by=by, at=soon, **_FAULTY["result"])
+        posts.post_histogram(stage=second, posted=Histogram(edges=_EDGES, **histogram), by=by, at=soon)
+    posts.post_result(request=request, stage=second, posted=Posted(**_FAULTY["result"]), by=by, at=soon)
     waiver = _FAULTY["waiver"]
     for one in _run(request, at + timedelta(minutes=10)):
         if one.check_name in waiver["checks"]:

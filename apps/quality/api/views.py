@@ -13,6 +13,7 @@ from apps.production.api.routes import OfRequests
 from apps.production.models import Request, Stage
 from apps.production.web.lookup import request_or_404
 from apps.quality.api import serializers
+from apps.quality.checks.facts import Histogram, Posted
 from apps.quality.domain import posts, runs
 from apps.quality.domain.standing import standing_of
 from apps.quality.models import HistogramPair
@@ -80,7 +81,9 @@ class QualityViewSet(OfRequests):
             rows = HistogramPair.objects.filter(stage__request=wanted).order_by("stage", "name")
             return Response(serializers.HistogramReader(rows, many=True).data)
         given = self.given(serializers.HistogramWriter)
-        row, is_new = posts.post_histogram(**{**given, "stage": self._stage(wanted, given["stage"])})
+        stage, by, at = (given.pop(name) for name in ("stage", "by", "at"))
+        posted = Histogram(**given)
+        row, is_new = posts.post_histogram(stage=self._stage(wanted, stage), posted=posted, by=by, at=at)
         return self.answer(row, serializers.HistogramReader, 201 if is_new else 200)
 
     @extend_schema(
@@ -90,8 +93,9 @@ class QualityViewSet(OfRequests):
     def results(self, request: ApiRequest, key: str) -> Response:
         """Post a result of an external tool; posting the same name again replaces it."""
         wanted, given = self.get_object(), self.given(serializers.ResultWriter)
-        stage = self._stage(wanted, given["stage"]) if given["stage"] else None
-        row, is_new = posts.post_result(request=wanted, **{**given, "stage": stage})
+        number, by, at = (given.pop(name) for name in ("stage", "by", "at"))
+        stage = self._stage(wanted, number) if number else None
+        row, is_new = posts.post_result(request=wanted, stage=stage, posted=Posted(**given), by=by, at=at)
         return self.answer(row, serializers.ExternalReader, 201 if is_new else 200)
 
     def _stage(self, wanted: Request, number: int) -> Stage:

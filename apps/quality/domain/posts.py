@@ -17,6 +17,7 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.outputs.counts import REPORTABLE
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
+from apps.quality.checks.facts import Histogram, Posted
 from apps.quality.enums import External
 from apps.quality.models import MAX_NAME, ExternalResult, HistogramPair, OutputFile, QualityInput
 from apps.quality.permissions import may_run
@@ -82,45 +83,31 @@ def _file_problems(key: str, files: Sequence[NamedFile]) -> dict[str, list[str]]
 
 
 @transaction.atomic
-def post_histogram(
-    *,
-    stage: Stage,
-    name: str,
-    edges: Sequence[float],
-    reference: Sequence[float],
-    observed: Sequence[float],
-    by: User,
-    at: datetime,
-    link: str = "",
-) -> tuple[HistogramPair, bool]:
+def post_histogram(*, stage: Stage, posted: Histogram, by: User, at: datetime) -> tuple[HistogramPair, bool]:
     """Store a histogram with its reference; return it, and whether its name is new. The same name replaces it.
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
     """
     _check_poster(stage.request, by)
-    problems = _name_problems("name", name) | _link_problems(link)
-    problems |= histogram_problems(edges=edges, reference=reference, observed=observed)
+    problems = _name_problems("name", posted.name) | _link_problems(posted.link) | histogram_problems(posted)
     if problems:
         raise InvalidFields(problems)
-    _note_post(stage.request, by, at, stage, f"histogram {name}")
-    if HistogramPair.objects.filter(stage=stage).exclude(name=name).count() >= HISTOGRAMS_A_STAGE:
+    _note_post(stage.request, by, at, stage, f"histogram {posted.name}")
+    if HistogramPair.objects.filter(stage=stage).exclude(name=posted.name).count() >= HISTOGRAMS_A_STAGE:
         raise InvalidFields({"name": [f"A stage can have at most {HISTOGRAMS_A_STAGE} histograms."]})
-    values = {"edges": list(edges), "reference": list(reference), "observed": list(observed), "link": link}
-    return HistogramPair.objects.update_or_create(
-        stage=stage, name=name, defaults={**values, "at": at, "by": by.username}
-    )
+    values = vars(posted) | {"by": by.username, "at": at}
+    return HistogramPair.objects.update_or_create(stage=stage, name=posted.name, defaults=values)
 
 
-def histogram_problems(
-    *, edges: Sequence[float], reference: Sequence[float], observed: Sequence[float]
-) -> dict[str, list[str]]:
-    """Return the problems of a pair of histograms, by field."""
+def histogram_problems(posted: Histogram) -> dict[str, list[str]]:
+    """Return the problems of the bins, by field."""
     problems: dict[str, list[str]] = {}
+    edges = posted.edges
     if not 2 <= len(edges) <= MOST_BINS + 1:
         problems["edges"] = [f"Enter 2 to {MOST_BINS + 1:,} edges, one more than bins."]
     elif not all(_is_number(edge) for edge in edges) or any(a >= b for a, b in pairwise(edges)):
         problems["edges"] = ["Enter increasing numbers."]
-    for field, contents in (("reference", reference), ("observed", observed)):
+    for field, contents in (("reference", posted.reference), ("observed", posted.observed)):
         if len(contents) != len(edges) - 1:
             problems[field] = [f"Enter one number for each of the {max(0, len(edges) - 1):,} bins."]
         elif not all(_is_number(content) and content >= 0 for content in contents):
@@ -130,40 +117,32 @@ def histogram_problems(
 
 @transaction.atomic
 def post_result(
-    *,
-    request: Request,
-    name: str,
-    outcome: str,
-    why: str,
-    by: User,
-    at: datetime,
-    stage: Stage | None = None,
-    value: float | None = None,
-    threshold: float | None = None,
-    link: str = "",
+    *, request: Request, posted: Posted, by: User, at: datetime, stage: Stage | None = None
 ) -> tuple[ExternalResult, bool]:
     """Store a result of an external tool; return it, and whether its name is new. The same name replaces it.
 
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` with every fault.
     """
     _check_poster(request, by)
-    problems = _name_problems("name", name) | _link_problems(link)
-    if outcome not in External.values:
+    problems = _name_problems("name", posted.name) | _link_problems(posted.link)
+    if posted.outcome not in External.values:
         problems["outcome"] = [f"Choose one of: {', '.join(External.values)}."]
-    if not why.strip() or len(why) > MAX_WHY or "\0" in why:
+    why = posted.why.strip()
+    if not why or len(posted.why) > MAX_WHY or "\0" in why:
         problems["why"] = [f"Give a reason in at most {MAX_WHY:,} characters."]
-    for field, number in (("value", value), ("threshold", threshold)):
+    for field, number in (("value", posted.value), ("threshold", posted.threshold)):
         if number is not None and not _is_number(number):
             problems[field] = ["Enter a number."]
     if problems:
         raise InvalidFields(problems)
-    _note_post(request, by, at, stage, f"{name}: {outcome}")
-    if ExternalResult.objects.filter(request=request).exclude(stage=stage, name=name).count() >= RESULTS_A_REQUEST:
+    _note_post(request, by, at, stage, f"{posted.name}: {posted.outcome}")
+    if (
+        ExternalResult.objects.filter(request=request).exclude(stage=stage, name=posted.name).count()
+        >= RESULTS_A_REQUEST
+    ):
         raise InvalidFields({"name": [f"A request can have at most {RESULTS_A_REQUEST} results of external tools."]})
-    values = {"outcome": outcome, "why": why.strip(), "value": value, "threshold": threshold, "link": link}
-    return ExternalResult.objects.update_or_create(
-        request=request, stage=stage, name=name, defaults={**values, "at": at, "by": by.username}
-    )
+    values = vars(posted) | {"why": why, "by": by.username, "at": at}
+    return ExternalResult.objects.update_or_create(request=request, stage=stage, name=posted.name, defaults=values)
 
 
 def _check_poster(request: Request, by: User) -> None:
