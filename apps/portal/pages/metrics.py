@@ -64,7 +64,9 @@ def _collections(at: datetime) -> Iterator[Metric]:
 
 def _captures(hearts: list[Heartbeat]) -> Iterator[Metric]:
     captures = [heart for heart in hearts if heart.name.startswith(CAPTURE)]
-    reports = [(_place(heart), CaptureReport.from_detail(heart.detail)) for heart in captures]
+    # By cluster and host.
+    places = [heart.name.removeprefix(CAPTURE).rpartition(" on ")[::2] for heart in captures]
+    reports = list(zip(places, (CaptureReport.from_detail(heart.detail) for heart in captures), strict=True))
     for name, (text, family) in _OF_CAPTURE.items():
         metric = family(f"opsportal_capture_{name.removesuffix('_count')}", text, labels=["cluster", "host"])
         for place, report in reports:
@@ -91,12 +93,6 @@ def _sinks(at: datetime) -> Iterator[Metric]:
     yield from (behind, lag, written, retry, refused)
     yield GaugeMetricFamily("opsportal_intake_jobs", "Captured jobs that some sink lacks.", value=jobs)
     yield GaugeMetricFamily("opsportal_intake_bytes", "Their size in the database.", value=size_bytes)
-
-
-def _place(heart: Heartbeat) -> list[str]:
-    """Return cluster and host of a capture."""
-    cluster, _, host = heart.name.removeprefix(CAPTURE).rpartition(" on ")
-    return [cluster, host]
 
 
 def _deliveries() -> Iterator[Metric]:

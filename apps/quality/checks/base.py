@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import wraps
+from typing import Any
 
 from apps.quality.checks.facts import Facts, StageFacts
 from apps.quality.enums import Effect, Outcome, Unknown
@@ -71,10 +72,8 @@ def quality_check(
     return make
 
 
-def stage_check(
-    title: str, *limits: Limit, effect: Effect = Effect.BLOCK, unknown: Unknown = Unknown.BLOCK
-) -> Callable[[StageJudge], QualityCheck]:
-    """Turn a function of a stage into a check of every stage."""
+def stage_check(title: str, *limits: Limit, **effects: Any) -> Callable[[StageJudge], QualityCheck]:
+    """Turn a function of a stage into a check of every stage; `effects` as of `quality_check`."""
 
     def make(judge: StageJudge) -> QualityCheck:
         @wraps(judge)
@@ -82,7 +81,7 @@ def stage_check(
             for stage in facts.stages:
                 yield from (replace(one, stage=stage) for one in judge(stage, facts, limits))
 
-        return quality_check(title, *limits, effect=effect, unknown=unknown)(every)
+        return quality_check(title, *limits, **effects)(every)
 
     return make
 
@@ -92,19 +91,11 @@ def undetermined(why: str, numbers: tuple[Number, ...] = (), subject: str = "") 
 
 
 def fraction(
-    value: float,
-    why: str,
-    numbers: tuple[Number, ...],
-    *,
-    warn: float | None = None,
-    fail: float | None = None,
-    subject: str = "",
+    value: float, why: str, numbers: tuple[Number, ...], *, warn: float | None = None, fail: float | None = None
 ) -> Judgement:
     """Judge a fraction that should be small."""
     outcome, threshold = above(value, warn=warn, fail=fail)
-    return Judgement(
-        outcome=outcome, why=why, value=value, threshold=threshold, unit="part", numbers=numbers, subject=subject
-    )
+    return Judgement(outcome=outcome, why=why, value=value, threshold=threshold, unit="part", numbers=numbers)
 
 
 def above(value: float, *, warn: float | None, fail: float | None) -> tuple[Outcome, float | None]:

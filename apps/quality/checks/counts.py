@@ -105,4 +105,4 @@ def handed_on(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judge
             yield undetermined(f"The number of {what} was not reported by {who}.", numbers, what)
         else:
             why = f"{before.name} wrote {written:,} {what}, {read:,} were read."
-            yield fraction(_off(read, written), why, numbers, fail=limits["most_off"], subject=what)
+            yield replace(fraction(_off(read, written), why, numbers, fail=limits["most_off"]), subject=what)
