@@ -1,4 +1,5 @@
 import pytest
+from rest_framework.test import APIClient
 
 from tests.factories import requests
 from tests.factories.quality import LATER, Produced
@@ -7,6 +8,18 @@ from tests.factories.quality import LATER, Produced
 @pytest.fixture(autouse=True)
 def today(monkeypatch):
     monkeypatch.setattr("django.utils.timezone.now", lambda: LATER)
+
+
+@pytest.fixture
+def api():
+    """Return an API client with a session of this person, so that middleware knows them."""
+
+    def login(user) -> APIClient:
+        client = APIClient()
+        client.force_login(user)
+        return client
+
+    return login
 
 
 @pytest.fixture
