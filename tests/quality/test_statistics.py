@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from apps.quality.checks import Histogram
 from apps.quality.checks.statistics import chi_square, chi_square_probability, kolmogorov_distance
 from apps.quality.domain.posts import histogram_problems
 
@@ -84,4 +85,5 @@ def test_what_holds_for_all_histograms(bins, factor):
     ],
 )
 def test_schema_of_histograms(edges, reference, observed, wrong):
-    assert sorted(histogram_problems(edges=edges, reference=reference, observed=observed)) == sorted(wrong)
+    posted = Histogram(name="pt", edges=edges, reference=reference, observed=observed)
+    assert sorted(histogram_problems(posted)) == sorted(wrong)
