@@ -110,7 +110,7 @@ class Journal:
             row = self._database.execute(
                 f"SELECT {_COLUMNS} FROM batch WHERE refused = '' ORDER BY last LIMIT 1"
             ).fetchone()
-        return JournaledBatch(*row, journal=self.id) if row else None
+        return JournaledBatch._make((*row, self.id)) if row else None
 
     def acknowledge(self, batch: JournaledBatch) -> None:
         """Drop what the portal has."""
