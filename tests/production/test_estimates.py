@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.production.domain.content.model import StageContent
-from apps.production.domain.estimates.figures import PastStage, Range, estimate, quantile
+from apps.production.domain.estimates.figures import PastStage, Range, estimate, jobs_at_once, quantile
 from apps.production.domain.outputs.datasets import Dataset
 from tests.factories.requests import content, stage
 
@@ -40,6 +40,19 @@ def test_figures_of_one_past_stage():
     # Two cores a job, failed attempts included: 4000 core seconds a job on the average.
     assert found.core_seconds == Range(3_000_000, 4_000_000, 5_000_000)
     assert found.days == Range(2.0, 2.5, 4.0)
+
+
+def test_a_stage_of_few_past_jobs_runs_as_many_at_once_as_the_experiment_did():
+    """Fifty merges of twelve hours: at the one a day of the past they would take 50 days, at 40 at once one."""
+    alone = past(completed=20, completed_wall_seconds=20 * 43_200.0, wall_seconds=(43_200.0,) * 5, per_day=(1.0,) * 5)
+    written = content(stages=(stage("reco", events=50, jobs=50),))
+    found = estimate(written, past={"reco": (alone,)}, datasets={}, today=TODAY).stages[0]
+    assert (found.days.mid, found.at_once) == (50, 0.5)
+    bulk = past("NOVA-0002", completed=4000, completed_wall_seconds=4000 * 7200.0, per_day=(480.0,) * 5)
+    at_once = jobs_at_once([alone, bulk])
+    assert at_once == Range(40, 40, 40)
+    found = estimate(written, past={"reco": (alone,)}, datasets={}, today=TODAY, at_once=at_once).stages[0]
+    assert (found.days.mid, found.at_once) == (0.625, 40)
 
 
 def test_finish_counts_from_today():
