@@ -26,6 +26,7 @@ INDEX_SECONDS = 8
 EXPIRY_BATCHES = 20
 #: A worker of batches takes its next message after so long at the latest.
 TURN_SECONDS = 5
+PAUSE_SECONDS = 0.2
 
 
 @shared_task(bind=True)
@@ -36,18 +37,18 @@ def archive_batches(self: Task) -> None:
     """
     queue = (self.request.delivery_info or {}).get("routing_key") or QUEUE
     ends = time.monotonic() + TURN_SECONDS
-    moved = True
-    while moved:
-        if time.monotonic() > ends:
-            wake_workers(queue)
-            return
+    while time.monotonic() < ends:
         delivery.route_batches()
         due = delivery.due_sinks(at=timezone.now())
         for elsewhere in {delivery.queue_of(sink.url) for sink in due} - {QUEUE, queue}:
             wake_workers(elsewhere)
         ours = [sink for sink in due if delivery.queue_of(sink.url) == queue]
+        if not ours:
+            return
         wrote = [delivery.deliver(sink=sink, at=timezone.now()) for sink in ours]
-        moved = any(wrote)
+        if not any(wrote):  # other workers are at it: there may be more soon
+            time.sleep(PAUSE_SECONDS)
+    wake_workers(queue)
 
 
 @worker_process_shutdown.connect

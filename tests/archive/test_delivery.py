@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from apps.archive import tasks
 from apps.archive.domain.sinks import drop_refused, forget_sink, retry_refused
 from apps.archive.models import ArchivedJob, IntakeBatch, RefusedJob, SinkDelivery, SinkState
 from apps.archive.sinks import delivery
@@ -19,7 +20,6 @@ from apps.core.errors import InvalidTransition
 from tests.factories.archive import captured_job
 
 from .capturing import MemorySink
-from .conftest import wait_for
 from .test_intake import accept
 
 URLS = ["memory:a", "memory:b"]
@@ -292,6 +292,7 @@ def test_slow_sink_keeps_one_worker_busy_and_its_batch_goes_with_the_last_delive
 
     monkeypatch.setattr(slow, "write", write)
     monkeypatch.setattr(delivery, "_SILENT", timedelta(0))
+    monkeypatch.setattr(tasks, "TURN_SECONDS", 1)
     accept_each([1])
     with in_threads(archive_batches):
         assert begun.wait(30)
@@ -300,7 +301,9 @@ def test_slow_sink_keeps_one_worker_busy_and_its_batch_goes_with_the_last_delive
         assert well.ids == [1, 2], "it is written to by the second worker, which does not wait for the first"
         assert slow.ids == []
         go_on.set()
-    wait_for(lambda: slow.ids == [1, 2] and nothing_is_left())
+    archive_batches()
+    assert slow.ids == [1, 2]
+    assert nothing_is_left()
 
 
 def test_journal_of_before_is_another(sinks, work):

@@ -14,7 +14,8 @@ import pytest
 import redis
 from django.conf import settings as django_settings
 
-from apps.archive.domain.intake import QUEUE, wake_workers
+from apps.archive.capture.portals.broker import Broker
+from apps.archive.domain.intake import QUEUE
 from apps.archive.models import ArchivedJob, IntakeBatch, RefusedJob, SinkDelivery, SinkState
 from apps.archive.wire.batches import pack
 from apps.archive.wire.intake import insert_batch
@@ -152,7 +153,7 @@ class Servers:
 
 
 @contextmanager
-def handing_over(url, pause):
+def handing_over(url, broker, pause):
     """Hand batches of jobs over as capture does, again until it is answered, and yield the ids of the jobs."""
     enough, job_ids = threading.Event(), []
 
@@ -178,8 +179,7 @@ def handing_over(url, pause):
                     break
                 time.sleep(0.1)
             job_ids.extend(int(job.job_id) for job in jobs)
-            with suppress(Exception):
-                wake_workers()
+            broker.wake()
 
     thread = threading.Thread(target=hand_over)
     thread.start()
@@ -224,7 +224,7 @@ def test_hundred_kills_of_workers_beat_broker_and_database_lose_and_double_nothi
         kills += [servers.kill_valkey] * 5 + [servers.kill_postgres] * 5
         assert len(kills) == KILLS
         moments.shuffle(kills)
-        with handing_over(servers.url, 0.05) as job_ids:
+        with handing_over(servers.url, Broker(servers.valkey.url()), 0.05) as job_ids:
             time.sleep(10)
             for kill in kills:
                 time.sleep(moments.uniform(0, 1.5))

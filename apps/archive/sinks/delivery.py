@@ -35,7 +35,7 @@ MOST_BATCHES, MOST_JOBS, MOST_BYTES = 64, 1000, 3 * 1024 * 1024
 MOST_DEATHS = 2
 _ROUTED_AT_ONCE = 500
 _TAKEN = timedelta(seconds=5)  # from the claim of batches until their rows are held, at most
-_SILENT = timedelta(seconds=2)  # a sink that does not answer for so long keeps one worker busy, no more
+_SILENT = timedelta(seconds=5)  # a sink that does not answer for so long keeps one worker busy, no more
 _PATIENCE_SECONDS = 60.0
 
 _opened: dict[str, Sink] = {}

@@ -1,0 +1,78 @@
+"""How the rate of archival grows with worker processes: `python -m benchmarks.archive_workers [--jobs N]`.
+
+The database holds a backlog as capture hands it over, in batches of 250 jobs; 1, 2 and 4 worker processes take it into
+the store. Counted is the time from the first stored batch to the last, so that the start of Celery is not.
+Jobs are those of `benchmarks.archive_capture`. `cpus` says how many processors there were, for PostgreSQL too.
+"""
+
+import argparse
+import json
+import os
+from uuid import uuid4
+
+import psycopg
+
+from apps.archive.capture.portals.broker import Broker
+from apps.archive.wire.batches import pack
+from apps.archive.wire.intake import insert_batch
+from benchmarks.portal import portal, wait_until
+from benchmarks.spool import captured_jobs
+
+BATCH_JOBS = 250
+PROCESSES = (1, 2, 4)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=20_000)
+    arguments = parser.parse_args()
+    jobs = captured_jobs(arguments.jobs)
+    batches = [jobs[first : first + BATCH_JOBS] for first in range(0, len(jobs), BATCH_JOBS)]
+    load = os.getloadavg()[0]
+    rates = {number: rate(batches, number) for number in PROCESSES}
+    figures = {
+        "jobs": len(jobs),
+        "cpus": os.cpu_count(),
+        "load_before": round(load, 1),
+        "jobs_per_s": {number: round(found) for number, found in rates.items()},
+        "speedup": {number: round(found / rates[1], 2) for number, found in rates.items()},
+    }
+    print(json.dumps(figures, indent=2))
+
+
+def rate(batches, processes):
+    """Return jobs per second into a store of its own."""
+    with portal() as archive:
+        with psycopg.connect(archive.url) as connection, connection.cursor() as cursor:
+            hand_over(cursor, batches)
+        jobs = sum(map(len, batches))
+        broker = Broker(archive.environment["REDIS_URL"])
+        for _ in range(processes):
+            broker.wake()
+        with archive.working(processes):
+            began = wait_until(archive.stored, step=0.02)
+            before = archive.stored()
+            ended = wait_until(lambda: archive.stored() >= jobs, step=0.02)
+    return (jobs - before) / (ended - began)
+
+
+def hand_over(cursor, batches):
+    journal, sequence = uuid4(), 0
+    for jobs in batches:
+        sequence += len(jobs)
+        insert_batch(
+            cursor,
+            cluster="benchmark",
+            host="benchmark",
+            journal=journal,
+            sequence=sequence,
+            jobs=len(jobs),
+            size_bytes=sum(job.size_bytes for job in jobs),
+            captured_at=jobs[0].captured_at,
+            data=pack(jobs),
+            most_bytes=2**40,
+        )
+
+
+if __name__ == "__main__":
+    main()
