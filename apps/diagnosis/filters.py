@@ -57,7 +57,10 @@ class FailedJobs(_OfExperiment):
     )
     request = django_filters.CharFilter(field_name="job__request_key", label="Request", max_length=64)
     since = django_filters.ChoiceFilter(
-        choices=[("succeeded", "Succeeded"), ("open", "Not succeeded")], method="since_then", label="Since then"
+        choices=[("succeeded", "Succeeded"), ("open", "Not succeeded")],
+        method="since_then",
+        label="Since then",
+        empty_label="Any",
     )
     start = MomentFilter(field_name="ended_at", lookup_expr="gte", widget=forms.HiddenInput)
     end = MomentFilter(field_name="ended_at", lookup_expr="lt", widget=forms.HiddenInput)

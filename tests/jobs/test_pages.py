@@ -288,11 +288,11 @@ def totals_in(html):
     [
         (
             "",
-            "4 jobs : 1 completed, 2 failed, 1 interrupted · 8.0 h of core time, 4.0 h wasted · finished in the last",
+            "4 jobs: 1 completed, 2 failed, 1 interrupted · 8.0 h of core time, 4.0 h wasted · finished in the last",
         ),
         ("cluster=alps&state=any_failure", "2 jobs · 4.0 h of core time, 4.0 h wasted · finished in the last 24 hours"),
-        ("host=wn-0233", "3 jobs : 1 completed, 2 failed, 0 interrupted · 6.0 h of core time, 4.0 h wasted"),
-        ("host=wn-0233.fnal.gov", "2 jobs : 1 completed, 1 failed, 0 interrupted"),
+        ("host=wn-0233", "3 jobs: 1 completed, 2 failed, 0 interrupted · 6.0 h of core time, 4.0 h wasted"),
+        ("host=wn-0233.fnal.gov", "2 jobs: 1 completed, 1 failed, 0 interrupted"),
     ],
 )
 def test_list_shows_totals_of_its_jobs(counted, as_liaison, query, expected):
