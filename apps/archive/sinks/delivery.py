@@ -175,7 +175,8 @@ def _isolate(sink: SinkState, delivery: SinkDelivery, at: datetime) -> None:
 
 def _held(claimed: Sequence[SinkDelivery], at: datetime) -> list[IntakeBatch]:
     """Hold what was claimed at that time, and return its batches: a worker that was slow may have lost some."""
-    held = SinkDelivery.objects.select_for_update(skip_locked=True, of=("self",)).select_related("batch")
+    # Not `skip_locked`: a claim of another worker, which looked for the same rows, may lock them for a moment.
+    held = SinkDelivery.objects.select_for_update(of=("self",)).select_related("batch")
     held = held.filter(pk__in=[delivery.pk for delivery in claimed], claimed_at=at)
     return [delivery.batch for delivery in held.order_by("batch_id")]
 
