@@ -244,7 +244,7 @@ def test_facts_tell_efficiency_and_escape_everything(alps, nova, liaison):
     texts = ("name", "comment", "host", "user", "account", "partition", "work_dir", "submit_line", "reason")
     (job,) = store(alps, record(1, **dict.fromkeys(texts, HOSTILE)))
     page = render_to_string("jobs/_facts.html", {"job": jobs_for_list(liaison).first() or job})
-    assert "75.0 %" in page
+    assert "75 %" in page
     assert "<script>" not in page
 
 

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 
 from apps.production.domain.lifecycle.moves import check_request, submit_request
@@ -20,6 +22,12 @@ def mail_server(tmp_path, settings):
     server.start()
     yield server
     server.kill()
+
+
+@pytest.fixture(autouse=True)
+def attention_by_the_tests_clock(monkeypatch):
+    """What waits since AT waits for days by the real clock."""
+    monkeypatch.setattr("apps.progress.subscribers.timezone", SimpleNamespace(now=lambda: AT))
 
 
 @pytest.fixture

@@ -133,6 +133,6 @@ def test_missing_trust_in_the_proxy_is_shown_at_start_on_the_page_and_by_the_che
         ["WARNING"] * warned
     )
     call_command("check", deploy=True)
-    assert ("(opsportal.I001) TRUST_PROXY is not set" in capsys.readouterr().err) is warned
+    assert ("(opsportal.W001) TRUST_PROXY is not set" in capsys.readouterr().err) is warned
     call_command("check")
-    assert "I001" not in capsys.readouterr().err
+    assert "W001" not in capsys.readouterr().err

@@ -17,6 +17,7 @@ from apps.production.enums import Verb
 from apps.production.models import (
     ApprovalGroup,
     ApprovalRule,
+    Attention,
     Comment,
     DatasetPart,
     Delegation,
@@ -95,6 +96,7 @@ def of_production(number: int, request: Request, by, other) -> None:
         per_day=[],
         last_ended_at=AT,
     )
+    Attention.objects.create(request=request, kind="late", since=AT, words="x")
     Hold.objects.create(stage=stage, reason="x", at=AT, by=other)
     OutputReport.objects.create(stage=stage, key="k", by="x", at=AT)
     StageCounts.objects.get_or_create(stage=stage)

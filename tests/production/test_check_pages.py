@@ -128,7 +128,7 @@ def test_warnings_do_not_block_and_approvers_read_them(nova, liaison, approver, 
     assert obj.state == S.SUBMITTED
     check_request(request=obj, at=AT + timedelta(minutes=1))
     text = browse(approver).get(obj.get_absolute_url()).content.decode()
-    assert "1 warning · " in text
+    assert "1 warning ·" in text
     assert "The first stage uses v09_72. Is this release intended?" in text
 
 

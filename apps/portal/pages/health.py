@@ -80,7 +80,7 @@ def check_proxy(**_: Any) -> Sequence[checks.CheckMessage]:
         " others, and HTTPS is not recognised."
     )
     hint = "Set TRUST_PROXY=true, and let the proxy set X-Forwarded-For and X-Forwarded-Proto: see docs/production.md."
-    return [checks.Info(problem, hint=hint, id="opsportal.I001")]
+    return [checks.Warning(problem, hint=hint, id="opsportal.W001")]
 
 
 def _capture(heart: Heartbeat) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from apps.core.admin import EMPTY, ReadOnlyAdmin, register_read_only
 from apps.production.admin.actions import ReasonAction
 from apps.production.domain.holds import lift_hold, may_lift
 from apps.production.models import (
+    Attention,
     Comment,
     DatasetPart,
     Delegation,
@@ -34,6 +35,12 @@ from apps.production.models import (
     WorkflowVersion,
 )
 
+register_read_only(
+    Attention,
+    "request kind since words",
+    search="request__key words",
+    filters=["kind", "request__experiment"],
+)
 register_read_only(
     Stage,
     "request position name kind release configuration events jobs",

@@ -52,7 +52,8 @@ def _length(seconds: float) -> str:
     minutes = max(1, round(seconds / 60))
     if minutes >= 23 * 60:
         return "all day"
-    return f"{minutes // 60} h {minutes % 60:02d}" if minutes >= 60 else f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return " ".join(([f"{hours} h"] if hours else []) + ([f"{rest} min"] if rest else []))
 
 
 @dataclass(frozen=True)

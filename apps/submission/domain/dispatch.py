@@ -29,6 +29,12 @@ MAX_ATTEMPTS = 8
 #: Jobs in these states may be restarted by the scheduler.
 _MAY_COME_BACK = {JobState.PREEMPTED, JobState.NODE_FAIL, JobState.BOOT_FAIL}
 _COMES_BACK_WITHIN = timedelta(minutes=15)
+_OUTCOMES = {
+    SubmissionState.SENT: "submission.sent",
+    SubmissionState.FAILED: "submission.failed",
+    SubmissionState.UNKNOWN: "submission.unknown",
+    SubmissionState.PLANNED: "submission.planned",
+}
 
 
 def grace_of(cluster: Cluster) -> timedelta:
@@ -187,5 +193,5 @@ def _note(submission: Submission, state: SubmissionState, at: datetime, **change
             at=at,
         )
     if told:
-        publish_event(f"submission.{state.value}", current, at, error=current.last_error)
+        publish_event(_OUTCOMES[state], current, at, error=current.last_error)
     return current

@@ -1,7 +1,7 @@
 """Clones of requests, and converting content to the newest version of its workflow type."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -40,23 +40,35 @@ def next_name(name: str, releases: Mapping[str, str] | None = None) -> str:
     it changed, the new one alone makes the new name.
     """
     now = {was.replace("_", "."): new or was for was, new in (releases or {}).items() if was}
-    plain, parts = name.replace("_", "."), "|".join(map(re.escape, sorted(now, key=len, reverse=True)))
-    places = list(re.finditer(rf"(?<![A-Za-z0-9])(?:{parts})(?![A-Za-z0-9])", plain)) if parts else []
+    plain = name.replace("_", ".")
+    within = _places_of(now, plain)
     renamed = name
-    for place in reversed(places):
-        start, end = place.span()
-        new = now[place[0]]
+    for start, end in reversed(within):
+        old, new = plain[start:end], now[plain[start:end]]
         new = new.replace("_", ".") if "." in name[start:end] else new
-        renamed = renamed[:start] + new + renamed[end:] if new.replace("_", ".") != place[0] else renamed
+        renamed = renamed[:start] + new + renamed[end:] if new.replace("_", ".") != old else renamed
     if renamed != name:
         return renamed
-    within = [place.span() for place in places]
     found = [one for one in _VERSION.finditer(plain) if not any(a <= one.start() < b for a, b in within)]
     if not found:
         return f"{name}_v2" if name else ""
     last = found[-1]
     number = str(int(last[2]) + 1).zfill(len(last[2]))
     return f"{name[: last.start(2)]}{number}{name[last.end(2) :]}"
+
+
+def _places_of(words: Collection[str], text: str) -> list[tuple[int, int]]:
+    """Return where these words stand in a text between other characters than letters and digits; the longest first."""
+    found, at = [], 0
+    while at < len(text):
+        whole = [word for word in words if text.startswith(word, at) and not text[at + len(word) :][:1].isalnum()]
+        end = at + max(map(len, whole), default=0)
+        if end > at and not text[at - 1 : at].isalnum():
+            found.append((at, end))
+            at = end
+        else:
+            at += 1
+    return found
 
 
 def _next_names(content: RequestContent, original: RequestContent) -> dict[str, str]:
