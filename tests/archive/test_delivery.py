@@ -179,8 +179,8 @@ def test_job_that_kills_its_workers_is_found_and_refused_and_costs_no_other_job(
     work()
     assert (deadly.ids, well.ids) == ([1, 2, 3, 4, 6, 7], [1, 2, 3, 4, 5, 6, 7])
     refused = RefusedJob.objects.get()
-    assert (refused.job_id, refused.reason) == ("5", "2 workers died while writing this job.")
-    assert deadly.deaths == 4, "two of batches, two of single jobs"
+    assert (refused.job_id, refused.reason) == ("5", "5 workers died while writing this job.")
+    assert deadly.deaths == 7, "two of a batch, five of the job alone"
     assert nothing_is_left()
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from django.utils import timezone
+from playwright.sync_api import expect
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.harvest import harvest_log
@@ -46,7 +47,7 @@ def test_pages_refresh_themselves_and_keep_focus_and_scroll(world, shifter, open
         page.evaluate("window.scrollTo(0, 120)")
         before = page.evaluate(state)
         wait_for_refresh(page, part, lambda: page.clock.fast_forward(31_000))
-        page.locator(".htmx-settling").wait_for(state="detached")
+        expect(page.locator(".htmx-settling")).to_have_count(0)
         assert page.evaluate(state) == before, address
     assert page.problems == []
 

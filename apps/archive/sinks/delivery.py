@@ -31,8 +31,9 @@ FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 30.0
 #: What is written at once; of one batch, as much as it has.
 MOST_BATCHES, MOST_JOBS, MOST_BYTES = 64, 1000, 3 * 1024 * 1024
-#: So many attempts end with the death of a worker until a batch is taken apart, and a job refused.
-MOST_DEATHS = 2
+#: So many attempts end with the death of a worker until a batch is taken apart, and until a job alone is refused:
+#: workers die of other causes too, and of those a batch that waits long for its sink meets several.
+MOST_DEATHS, MOST_DEATHS_ALONE = 2, 5
 _ROUTED_AT_ONCE = 500
 _TAKEN = timedelta(seconds=5)  # from the claim of batches until their rows are held, at most
 _SILENT = timedelta(seconds=5)  # a sink that does not answer for so long keeps one worker busy, no more
@@ -85,7 +86,7 @@ def deliver(*, sink: SinkState, at: datetime) -> bool:
     if not claimed:
         return False
     try:
-        if claimed[0].attempts >= MOST_DEATHS:
+        if claimed[0].attempts >= _most_deaths(claimed[0].batch):
             _isolate(sink, claimed[0], at)
         else:
             _write(sink, claimed, at)
@@ -164,13 +165,17 @@ def _isolate(sink: SinkState, delivery: SinkDelivery, at: datetime) -> None:
     """Take a batch apart of which workers died, so that each job is tried alone; refuse the job that it is."""
     for batch in _held([delivery], at):
         refused = []
-        if delivery.attempts > MOST_DEATHS + 1:  # unpacking it is what kills
+        if delivery.attempts > _most_deaths(batch) + 1:  # unpacking it is what kills
             refused.append(_refused_batch(batch, "Workers died while unpacking this batch."))
         elif len(jobs := unpack([bytes(batch.data)])) == 1:
-            refused.append(_refused_job(jobs[0], f"{MOST_DEATHS} workers died while writing this job."))
+            refused.append(_refused_job(jobs[0], f"{MOST_DEATHS_ALONE} workers died while writing this job."))
         else:
             queue_again(sink, [_alone(job, batch.host) for job in jobs])
         _finish(sink, [batch], refused, at)
+
+
+def _most_deaths(batch: IntakeBatch) -> int:
+    return MOST_DEATHS if batch.jobs > 1 else MOST_DEATHS_ALONE
 
 
 def _held(claimed: Sequence[SinkDelivery], at: datetime) -> list[IntakeBatch]:

@@ -10,6 +10,7 @@ import socket
 import time
 from base64 import b64encode
 from collections.abc import Sequence
+from contextlib import suppress
 from io import BufferedRWPair
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -46,9 +47,10 @@ class Broker:
             self.close()
 
     def close(self) -> None:
-        if self._stream:
-            self._stream.close()
-            self._stream = None
+        stream, self._stream = self._stream, None
+        if stream:
+            with suppress(OSError):  # it writes what could not be sent
+                stream.close()
 
     def _ask(self, *words: str) -> str:
         """Return a short answer. Raises `OSError`, and `ValueError` where it is an error."""
