@@ -94,6 +94,7 @@ class Elasticsearch:
             "transport.port": "0",
             "discovery.type": "single-node",
             "cluster.routing.allocation.disk.threshold_enabled": "false",  # a disk that is nearly full is no hindrance
+            "cluster.info.update.interval": "24h",  # each look at the disk lifts the block of a full one, a test's too
             **self.settings,
         }
         lines = [f"# heap of {self.heap_mb} MB", *(f"{name}: {json.dumps(value)}" for name, value in settings.items())]
