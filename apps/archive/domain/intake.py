@@ -7,12 +7,8 @@ from django.conf import settings
 from django.db import connection, transaction
 from psycopg import Cursor
 
-from apps.archive.wire.intake import insert_batch
+from apps.archive.wire.intake import MOST_WAITING, QUEUE, TASK, insert_batch
 from apps.core.domain.background import enqueue
-
-QUEUE = "archive"
-#: Messages only wake workers up, each for all that is there: more of them need not wait.
-MOST_WAITING = 16
 
 
 @transaction.atomic
@@ -47,4 +43,4 @@ def accept_batch(
 
 def wake_workers(queue: str = QUEUE, *, countdown: float = 0) -> None:
     """Let a worker of this queue look for batches, `countdown` seconds later. Beat does so too, every few seconds."""
-    enqueue("apps.archive.tasks.archive_batches", queue=queue, most_waiting=MOST_WAITING, countdown=countdown)
+    enqueue(TASK, queue=queue, most_waiting=MOST_WAITING, countdown=countdown)

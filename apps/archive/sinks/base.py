@@ -62,7 +62,7 @@ class Writer(Protocol):
     All calls come from one thread, or process, of its own.
     """
 
-    #: Under this name the journal keeps the sink's offset: the same for the same place, different for others.
+    #: Under this name the portal keeps what the sink lacks: the same for the same place, different for others.
     name: str
 
     def write(self, jobs: Sequence[CapturedJob]) -> Mapping[int, str]:
@@ -73,14 +73,11 @@ class Writer(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of connections. Called when capture ends, in the thread that wrote."""
+        """Let go of connections. Called when the worker process ends."""
 
 
 class Sink(Writer, Protocol):
-    """A writer that is made of a URL, in the process that uses it.
-
-    Its process has Django with the portal's models, unless it says `uses_models = False`: then with settings alone.
-    """
+    """A writer that is made of a URL, in the process that uses it."""
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:

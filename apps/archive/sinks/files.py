@@ -51,8 +51,6 @@ class FilesSink:
     names when their bytes are on the disk, and none is ever written over.
     """
 
-    uses_models = False
-
     def __init__(self, directory: Path, period: str, host: str = "") -> None:
         self.name = f"files://{host}{directory}?period={period}"
         self._directory = directory

@@ -8,6 +8,9 @@ from uuid import UUID
 if TYPE_CHECKING:
     from psycopg import Cursor
 
+QUEUE, TASK = "archive", "apps.archive.tasks.archive_batches"
+#: Messages only wake workers up, each for all that is there: more of them need not wait.
+MOST_WAITING = 16
 _INSERT = """
     WITH handed_over AS (
         INSERT INTO archive_intakejournal AS known (journal, sequence)

@@ -16,11 +16,10 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from uuid import uuid4
 
+from apps.archive.wire.intake import MOST_WAITING, QUEUE, TASK
+
 logger = logging.getLogger(__name__)
 
-QUEUE = "archive"
-TASK = "apps.archive.tasks.archive_batches"
-MOST_WAITING = 16  # more messages than that would wake nobody
 _TIMEOUT_SECONDS = 2.0
 _PAUSE_SECONDS = 30.0
 _BODY = b64encode(json.dumps([[], {}, {}]).encode()).decode()

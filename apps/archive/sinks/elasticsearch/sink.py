@@ -26,8 +26,6 @@ _ADDRESS_OF_AN_OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-f]+>: ")
 class ElasticsearchSink:
     """Keeps a job as one document, under an id made of the job's key: written again, it is the same one."""
 
-    uses_models = False
-
     def __init__(self, *, scheme: str, hosts: Sequence[str], index: Index, credentials: Mapping[str, Any]) -> None:
         self._http = "https" if scheme.endswith("+https") else "http"
         self._hosts = [host if re.search(r":\d+$", host) else f"{host}:{_PORT}" for host in hosts]

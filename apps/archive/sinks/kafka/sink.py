@@ -12,7 +12,7 @@ from apps.archive.sinks.base import SinkUnavailable, SinkURL
 from apps.archive.sinks.kafka import connection, message
 from apps.archive.wire.entry import CapturedJob
 
-SILENT_SECONDS = 15.0  # without an acknowledgement, until capture is told so
+SILENT_SECONDS = 15.0  # without an acknowledgement, until the worker is told so
 FAILING_SECONDS = 3.0  # the same, where the client says what fails
 _ROUND_SECONDS = 0.1
 # Errors of one message, or of another one in its batch.
@@ -34,8 +34,6 @@ class KafkaSink:
     Messages that Kafka does not answer stay with the producer, which goes on trying. The next `write`, of the same
     jobs, waits for them rather than sending them again: that would put them there twice.
     """
-
-    uses_models = False
 
     def __init__(self, *, name: str, topic: str, configuration: Mapping[str, Any]) -> None:
         self.name = name
@@ -68,7 +66,7 @@ class KafkaSink:
         return refused
 
     def close(self) -> None:
-        """Give up what is not acknowledged; the journal has it."""
+        """Give up what is not acknowledged; the intake has it."""
         self._discard()
 
     def _refusals(self, jobs: Mapping[int, CapturedJob]) -> dict[int, str]:
