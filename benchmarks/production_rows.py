@@ -20,7 +20,7 @@ from apps.jobs.models import Collection, QueueReading
 from apps.notifications.models import Follow, Message, Notification, Preferences, Webhook
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, StageContent
 from apps.production.domain.content.serialization import plain
-from apps.production.domain.queue.rescoring import read_shares, score_entry
+from apps.production.domain.priority.rescoring import read_shares, score_entry
 from apps.production.domain.types.versions import load_builtin_workflows, newest_version, workflow_of
 from apps.production.enums import CLOSED, SCORED, SIGNED, RequestState, Verb
 from apps.production.models import (

@@ -24,7 +24,7 @@ from apps.jobs.models import Job
 from apps.notifications.models import Notification, Webhook
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.queue.ranks import in_line
+from apps.production.domain.priority.ranks import in_line
 from apps.production.models import Delegation, Hold, Request, RequestTemplate
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident
 from tests.routes import Route, all_routes

@@ -363,7 +363,7 @@ _EVERY_SECONDS = {
     "apps.production.domain.outputs.counts.count_reports": 5,
     "apps.production.domain.lineage.dataset_parts.define_parts": 30,
     "apps.production.tasks.remind_of_waiting": 600,
-    "apps.production.domain.queue.rescoring.rescore_all": 60,
+    "apps.production.domain.priority.rescoring.rescore_all": 60,
     "apps.jobs.tasks.collect_all": 15,
     "apps.submission.tasks.send_all": 15,
     "apps.quality.tasks.check_all": 15,

@@ -26,8 +26,8 @@ from apps.core.web.query import number_in
 from apps.jobs.domain.experiment_setup import MOST_COUNTED, Account, Person, Setup, effect_of, set_up_experiment
 from apps.jobs.enums import MappedName
 from apps.jobs.models import AccountMap
-from apps.production.domain.queue.listing import queue_state
-from apps.production.domain.queue.shares import share_rows
+from apps.production.domain.priority.listing import queue_state
+from apps.production.domain.priority.shares import share_rows
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import DEFAULT_WEIGHT, MAX_WEIGHT, ExperimentShare
 

@@ -9,7 +9,7 @@ from apps.production.domain.approvals import reminders
 from apps.production.domain.lifecycle import moves
 from apps.production.domain.lineage import dataset_parts
 from apps.production.domain.outputs import counts
-from apps.production.domain.queue import rescoring
+from apps.production.domain.priority import rescoring
 from apps.production.enums import RequestState
 from apps.production.models import Request
 

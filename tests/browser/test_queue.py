@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from apps.core.domain.events import events_of
-from apps.production.domain.queue.ranks import in_line
+from apps.production.domain.priority.ranks import in_line
 from tests.factories.requests import request_in
 
 

@@ -12,7 +12,7 @@ from apps.production.domain.checks.report import run_checks
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.lifecycle.moves import SERVICES
-from apps.production.domain.queue.listing import start_of
+from apps.production.domain.priority.listing import start_of
 from apps.production.enums import Verb
 from apps.production.models import QueueState, Request
 from tests.factories.history import history

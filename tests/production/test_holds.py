@@ -9,7 +9,7 @@ from apps.accounts.models import Experiment
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.production.domain.holds import hold_of, holds_over, lift_hold, place_hold
-from apps.production.domain.queue.ranks import queue_ranks
+from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.models import Hold
 from tests.factories.people import person
 from tests.factories.requests import AT, request_in

@@ -10,9 +10,9 @@ from django.db import connection
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidTransition, StaleState
 from apps.production.domain.lifecycle.moves import SERVICES, approve_request, submit_request
-from apps.production.domain.queue.listing import queue_state
-from apps.production.domain.queue.manual_moves import move_request
-from apps.production.domain.queue.ranks import in_line
+from apps.production.domain.priority.listing import queue_state
+from apps.production.domain.priority.manual_moves import move_request
+from apps.production.domain.priority.ranks import in_line
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request

@@ -11,8 +11,8 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import SERVICES, approve_request, set_priority, submit_request
-from apps.production.domain.queue.listing import queue_history, queue_lines
-from apps.production.domain.queue.ranks import queue_ranks, startable
+from apps.production.domain.priority.listing import queue_history, queue_lines
+from apps.production.domain.priority.ranks import queue_ranks, startable
 from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.enums import Verb
 from apps.production.models import Request

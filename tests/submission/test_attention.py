@@ -15,7 +15,7 @@ from apps.notifications.models import Notification
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
-from apps.production.domain.queue.rescoring import forget_sizes, rescore_all
+from apps.production.domain.priority.rescoring import forget_sizes, rescore_all
 from apps.production.enums import Verb
 from apps.production.models import Attention, Request
 from apps.progress.domain.attention import note_attention

@@ -20,9 +20,9 @@ from apps.production.domain.holds import holds_over
 from apps.production.domain.lifecycle.moves import moves_for
 from apps.production.domain.lineage.links import may_rearrange, related_to
 from apps.production.domain.lineage.templates import may_manage
-from apps.production.domain.queue.listing import line_of, queue_length
-from apps.production.domain.queue.ranks import is_in_line
-from apps.production.domain.queue.shares import ranks_by_class
+from apps.production.domain.priority.listing import line_of, queue_length
+from apps.production.domain.priority.ranks import is_in_line
+from apps.production.domain.priority.shares import ranks_by_class
 from apps.production.domain.requests.status import required_services, status_of, steps_of, totals_of
 from apps.production.enums import BEFORE_PRODUCTION, CLOSED, IN_PRODUCTION, Actor, RequestState, Verb
 from apps.production.models import Request

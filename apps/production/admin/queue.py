@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from apps.accounts.admin import user_of
 from apps.core.admin import PortalAdmin
-from apps.production.domain.queue.rescoring import read_shares
-from apps.production.domain.queue.shares import set_shares
+from apps.production.domain.priority.rescoring import read_shares
+from apps.production.domain.priority.shares import set_shares
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import MAX_WEIGHT, ExperimentShare
 from apps.production.permissions import may_set_shares

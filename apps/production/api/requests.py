@@ -31,7 +31,7 @@ from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of, with_people, with_stages
 from apps.production.domain.lifecycle import moves
 from apps.production.domain.lifecycle.moves import SERVICES
-from apps.production.domain.queue.ranks import queue_ranks
+from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import Verb

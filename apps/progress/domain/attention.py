@@ -14,7 +14,7 @@ from apps.jobs.models import QueueCount
 from apps.production.domain.approvals.inbox import arrivals
 from apps.production.domain.attention import Need, is_news, keep_attention
 from apps.production.domain.content.stages import with_stages
-from apps.production.domain.queue.ranks import startable
+from apps.production.domain.priority.ranks import startable
 from apps.production.enums import CLOSED, PORTAL, AttentionKind, RequestState
 from apps.production.models import Attention, Hold, Request, StageAcceptance
 from apps.progress.domain.transitions import SETTLED, all_queues_are_known

@@ -9,9 +9,9 @@ from django.utils import timezone
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
-from apps.production.domain.queue.expected_start import Start
-from apps.production.domain.queue.listing import starts_in_line
-from apps.production.domain.queue.ranks import IN_LINE
+from apps.production.domain.priority.expected_start import Start
+from apps.production.domain.priority.listing import starts_in_line
+from apps.production.domain.priority.ranks import IN_LINE
 from apps.production.enums import CLOSED, SIGNED, RequestState
 from apps.production.models import QueueEntry, Request
 from apps.progress.domain.progress import progress_now

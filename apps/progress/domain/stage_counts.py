@@ -8,7 +8,7 @@ from apps.accounts.models import User
 from apps.jobs.domain.totals import Sums, stage_sums
 from apps.jobs.domain.undelivered import LeftOut, left_out
 from apps.jobs.enums import NONE
-from apps.production.domain.queue.ranks import by_place, startable
+from apps.production.domain.priority.ranks import by_place, startable
 from apps.production.enums import IN_PRODUCTION
 from apps.production.models import Request, Stage
 from apps.submission.domain.submissions import sent_again

@@ -9,7 +9,7 @@ from django.db.models import Max, Q, Sum
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.models import HourlyTotals
 from apps.production.domain.estimates.figures import QUANTILES
-from apps.production.domain.queue.rescoring import forget_sizes
+from apps.production.domain.priority.rescoring import forget_sizes
 from apps.production.models import Request, Stage, StageHistory
 
 #: Only requests with jobs finished in this period are checked; older ones no longer change.

@@ -16,7 +16,7 @@ from apps.core.errors import DomainError
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import experiments_on_hold, hold_of
 from apps.production.domain.lifecycle.moves import make_move
-from apps.production.domain.queue.ranks import rank_of, startable
+from apps.production.domain.priority.ranks import rank_of, startable
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request, Stage
 from apps.submission.domain.arrays import options_of, plans_of

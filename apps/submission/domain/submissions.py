@@ -17,7 +17,7 @@ from apps.jobs.models import Job
 from apps.production.domain.actors import may
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import must_be_located
-from apps.production.domain.queue.ranks import by_place
+from apps.production.domain.priority.ranks import by_place
 from apps.production.enums import PORTAL, Actor, RequestState
 from apps.production.models import Request, Stage, StageAcceptance, StageLocation
 from apps.submission.enums import IN_SCHEDULER, SubmissionState

@@ -12,10 +12,10 @@ from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, Stale
 from apps.core.models import Event
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
-from apps.production.domain.queue.listing import queue_state
-from apps.production.domain.queue.manual_moves import move_request, undo_move
-from apps.production.domain.queue.ranks import by_place, in_line, place_of, queue_ranks, rank_of, startable
-from apps.production.domain.queue.rescoring import rescore_all
+from apps.production.domain.priority.listing import queue_state
+from apps.production.domain.priority.manual_moves import move_request, undo_move
+from apps.production.domain.priority.ranks import by_place, in_line, place_of, queue_ranks, rank_of, startable
+from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
 from apps.production.models import QueueEntry, QueueState, Request

@@ -7,10 +7,10 @@ from django.urls import reverse
 
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
-from apps.production.domain.queue.listing import queue_state
-from apps.production.domain.queue.manual_moves import move_request
-from apps.production.domain.queue.ranks import in_line
-from apps.production.domain.queue.rescoring import rescore_all
+from apps.production.domain.priority.listing import queue_state
+from apps.production.domain.priority.manual_moves import move_request
+from apps.production.domain.priority.ranks import in_line
+from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.enums import Verb
 from apps.production.models import ExperimentShare
 from tests.factories.requests import AT, request_in

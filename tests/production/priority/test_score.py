@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.production.domain.queue.score import Facts, hand_term, sort_key, terms_of, total, waiting_term
+from apps.production.domain.priority.score import Facts, hand_term, sort_key, terms_of, total, waiting_term
 from apps.production.enums import RequestedPriority
 
 TODAY = date(2026, 11, 20)

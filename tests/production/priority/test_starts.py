@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from apps.production.domain.lifecycle.moves import SERVICES
-from apps.production.domain.queue.expected_start import expected_start
-from apps.production.domain.queue.rescoring import rescore_all
+from apps.production.domain.priority.expected_start import expected_start
+from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.enums import Verb
 from apps.production.models import QueueState
 from tests.factories.requests import AT as MADE

@@ -23,7 +23,7 @@ from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import estimate
 from apps.production.domain.estimates.past import past_at_once, past_stages, stage_names
 from apps.production.domain.outputs.datasets import find_datasets, listing_fault
-from apps.production.domain.queue.listing import start_of
+from apps.production.domain.priority.listing import start_of
 from apps.production.enums import RequestState
 from apps.production.models import DatasetPart, Request, Stage, StageHistory
 from apps.statusboard.domain.board import board

@@ -30,8 +30,8 @@ from apps.production.domain.lifecycle.steps import (
     warnings_data,
 )
 from apps.production.domain.lifecycle.transitions import TRANSITIONS, Transition, actor_of, transitions_from
-from apps.production.domain.queue import manual_moves, rescoring
-from apps.production.domain.queue.ranks import rank_of
+from apps.production.domain.priority import manual_moves, rescoring
+from apps.production.domain.priority.ranks import rank_of
 from apps.production.domain.reasons import MAX_REASON, checked_reason, reason_problems
 from apps.production.enums import (
     PORTAL,

@@ -16,8 +16,8 @@ from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.lifecycle.guards import refusal_of
 from apps.production.domain.lifecycle.transitions import MOVES, Transition, actor_of, transitions_from
-from apps.production.domain.queue import rescoring
-from apps.production.domain.queue.ranks import rank_of
+from apps.production.domain.priority import rescoring
+from apps.production.domain.priority.ranks import rank_of
 from apps.production.domain.reasons import checked_reason
 from apps.production.enums import CLOSED, PORTAL, SCORED, Actor, RequestState, Verb
 from apps.production.events import kind_of_move

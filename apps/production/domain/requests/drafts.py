@@ -27,7 +27,7 @@ from apps.production.domain.lifecycle.steps import (
     run_request_checks,
     state_words,
 )
-from apps.production.domain.queue import rescoring
+from apps.production.domain.priority import rescoring
 from apps.production.domain.types.versions import version_of
 from apps.production.enums import EDITABLE, SCORED, SIGNED, Actor, RequestState, Verb
 from apps.production.models import FormKey, Request, RequestCounter, Stage

@@ -4,7 +4,7 @@ from typing import Any
 
 from django import forms
 
-from apps.production.domain.queue.shares import ShareRow
+from apps.production.domain.priority.shares import ShareRow
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import MAX_WEIGHT
 

@@ -11,9 +11,9 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.production.domain.queue.ranks import is_in_line, place_of, rank_of
-from apps.production.domain.queue.rescoring import clear_manual_move, lock_queue, release_neighbours
-from apps.production.domain.queue.score import sort_key
+from apps.production.domain.priority.ranks import is_in_line, place_of, rank_of
+from apps.production.domain.priority.rescoring import clear_manual_move, lock_queue, release_neighbours
+from apps.production.domain.priority.score import sort_key
 from apps.production.domain.reasons import checked_reason, reason_problems
 from apps.production.models import QueueEntry, QueueState, Request
 from apps.production.permissions import may_move

@@ -11,9 +11,9 @@ from django.utils import timezone
 from apps.accounts.models import Experiment
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.estimates.past import estimate_for
-from apps.production.domain.queue.expected_start import count_starts
-from apps.production.domain.queue.ranks import is_in_line, place_of
-from apps.production.domain.queue.score import Facts, as_data, sort_key, terms_of, total
+from apps.production.domain.priority.expected_start import count_starts
+from apps.production.domain.priority.ranks import is_in_line, place_of
+from apps.production.domain.priority.score import Facts, as_data, sort_key, terms_of, total
 from apps.production.enums import SCORED, RequestState
 from apps.production.models import DEFAULT_WEIGHT, ExperimentShare, QueueEntry, QueueState, Request, ShareUse
 

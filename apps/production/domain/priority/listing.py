@@ -7,9 +7,9 @@ from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
 from apps.production.domain.holds import experiments_on_hold
-from apps.production.domain.queue.expected_start import Start, expected_start
-from apps.production.domain.queue.ranks import entries_ahead, in_line, is_in_line
-from apps.production.domain.queue.score import Term, hand_term, total, waiting_term
+from apps.production.domain.priority.expected_start import Start, expected_start
+from apps.production.domain.priority.ranks import entries_ahead, in_line, is_in_line
+from apps.production.domain.priority.score import Term, hand_term, total, waiting_term
 from apps.production.enums import RequestState
 from apps.production.models import QueueEntry, QueueState, Request
 from apps.production.permissions import may_move, may_prioritise

@@ -12,9 +12,9 @@ from django.utils import timezone
 from apps.accounts.models import Experiment, User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
-from apps.production.domain.queue.manual_moves import check_version, note_change
-from apps.production.domain.queue.ranks import is_in_line, place_of
-from apps.production.domain.queue.rescoring import (
+from apps.production.domain.priority.manual_moves import check_version, note_change
+from apps.production.domain.priority.ranks import is_in_line, place_of
+from apps.production.domain.priority.rescoring import (
     Shares,
     facts_of,
     keep_promises,
@@ -23,7 +23,7 @@ from apps.production.domain.queue.rescoring import (
     rescore_entries,
     score_entry,
 )
-from apps.production.domain.queue.score import sort_key, terms_of, total
+from apps.production.domain.priority.score import sort_key, terms_of, total
 from apps.production.domain.reasons import checked_reason
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_WEIGHT, ExperimentShare, QueueEntry, Request
