@@ -1,6 +1,6 @@
 // The queue: a row is dragged by its grip, or moved with Alt and the arrow keys. Either fills in the row's own form, and
 // asks for the reason: nothing moves before that is sent. Without this file the form is filled in by hand.
-const rows = () => [...document.querySelectorAll("table.queue tr[data-rank]")];
+const rows = () => [...document.querySelectorAll("table.queue-list tr[data-rank]")];
 const rankOf = (row) => Number(row.dataset.rank);
 let dragged;
 
@@ -21,7 +21,7 @@ const mark = (target) => {
   }
 };
 
-for (const grip of document.querySelectorAll("table.queue .grip")) {
+for (const grip of document.querySelectorAll("table.queue-list .grip")) {
   const row = grip.closest("tr");
   grip.hidden = false;
   grip.draggable = true;
@@ -39,7 +39,7 @@ for (const grip of document.querySelectorAll("table.queue .grip")) {
 }
 
 document.addEventListener("dragover", (event) => {
-  const target = dragged && event.target.closest?.("table.queue tr[data-rank]");
+  const target = dragged && event.target.closest?.("table.queue-list tr[data-rank]");
   if (target) {
     event.preventDefault();
     mark(target);
@@ -47,7 +47,7 @@ document.addEventListener("dragover", (event) => {
 });
 
 document.addEventListener("drop", (event) => {
-  const target = dragged && event.target.closest?.("table.queue tr[data-rank]");
+  const target = dragged && event.target.closest?.("table.queue-list tr[data-rank]");
   if (target) {
     event.preventDefault();
     if (target !== dragged) ask(dragged, rankOf(target));
@@ -56,7 +56,7 @@ document.addEventListener("drop", (event) => {
 
 document.addEventListener("keydown", (event) => {
   const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-  const row = event.altKey && step && event.target.closest?.("table.queue tr[data-rank]");
+  const row = event.altKey && step && event.target.closest?.("table.queue-list tr[data-rank]");
   const details = row && row.querySelector("details.move");
   if (!details) return;
   event.preventDefault();

@@ -83,7 +83,7 @@ def test_instants_in_a_text_are_in_the_readers_zone_and_the_rest_is_escaped():
 
 def test_state_is_word_sign_and_escaped():
     assert look.state("down") == '<span class="state down">down</span>'
-    assert look.state("changes_requested") == '<span class="state degraded">changes requested</span>'
+    assert look.state("changes_requested") == '<span class="state waiting">changes requested</span>'
     assert look.state("<b>") == '<span class="state unknown">&lt;b&gt;</span>'
 
 

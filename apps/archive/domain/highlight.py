@@ -22,7 +22,7 @@ from apps.core.domain.bounded import POOL, BudgetExceeded
 SECONDS = 0.25
 KILL_SECONDS = 0.4
 _LEXERS: list[tuple[str, type[Lexer]]] = [("python", PythonLexer), ("perl", PerlLexer), ("csh", TcshLexer)]
-#: The first that a token belongs to; the classes are in look.css.
+#: The first that a token belongs to; the classes are in static/opsportal/css/logs.css.
 _CLASSES = [
     (String.Interpol, "v"),
     (Comment, "c"),

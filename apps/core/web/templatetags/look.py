@@ -19,17 +19,21 @@ register = template.Library()
 NONE = "–"
 _INSTANT = re.compile(r"\b(20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}Z)")
 
-#: The five signs of the look (static/opsportal/look.css) and the states of every app that take them.
+#: The signs of the look (static/opsportal/css/states.css) and the states of every app that take them. The first five
+#: are those of services; the others say how far a request or a job is. Red is left to what is stuck, late or rejected.
 SIGNS = {
-    "up": "up completed approved done delivered no ok success passed",
-    "degraded": (
-        "degraded submitted checking awaiting_approval changes_requested on_hold idle late done_partial timeout"
-        " out_of_memory requeued resource partly warning warned"
-    ),
-    "down": "down failed rejected node_fail boot_fail deadline yes service code must_mend stuck test_failed",
-    "planned": (
-        "draft maintenance planned cancelled superseded preempted user queued testing running completing data_quality"
-    ),
+    "up": "up delivered no ok success passed",
+    "degraded": "degraded idle done_partial resource partly warning warned",
+    "down": "down rejected deadline yes service code must_mend stuck late test_failed",
+    "planned": "maintenance planned user",
+    "draft": "draft",
+    "waiting": "submitted checking awaiting_approval changes_requested",
+    "queued": "approved queued",
+    "running": "testing running completing data_quality",
+    "held": "on_hold held",
+    "done": "done completed",
+    "failed": "failed timeout out_of_memory node_fail boot_fail",
+    "cancelled": "cancelled superseded preempted requeued",
 }
 _SIGN_OF = {state: name for name, states in SIGNS.items() for state in states.split()}
 
@@ -183,7 +187,7 @@ def ago(at: datetime | None) -> str:
 
 @register.filter
 def sign(state: str) -> str:
-    """Return which of the five signs a state takes."""
+    """Return which of the signs a state takes."""
     return _SIGN_OF.get(str(state), "unknown")
 
 
