@@ -54,7 +54,7 @@ def test_broker_that_is_away_costs_a_line_and_no_time(url, caplog):
         for _ in range(3):
             broker.wake()
     assert len([message for message in caplog.messages if "no worker is woken" in message]) == 1
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
 
 
 def test_connection_that_was_lost_is_made_anew(url, queue, monkeypatch):

@@ -74,7 +74,7 @@ def test_hostile_scripts_take_no_time(first, piece):
     shown = show_script(script, size_bytes=len(script))
     began = time.monotonic()
     assert [text(line) for line in shown.highlighted] == shown.lines
-    assert time.monotonic() - began < 1  # of which the lexer has 0.4
+    assert time.monotonic() - began < 10  # of which the lexer has 0.4; without a budget it takes minutes
 
 
 @pytest.mark.parametrize("first", ["#!/bin/sh\n", "#!/usr/bin/python\n", "#!/usr/bin/perl\n", "#!/bin/csh\n"])
@@ -85,4 +85,4 @@ def test_token_that_takes_minutes_is_shown_without_colours(first):
     lines = (first + "cat <<" + word).split("\n")
     began = time.monotonic()
     assert [text(line) for line in highlight(lines)] == lines
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10

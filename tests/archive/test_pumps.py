@@ -92,7 +92,7 @@ def test_lexer_is_fast_or_killed(first):
         lines = [first, *text.split("\n")][: shown_contents.SHOWN_LINES]
         began = time.monotonic()
         assert len(highlight.highlight(lines)) == len(lines)
-        assert time.monotonic() - began < 2 * highlight.KILL_SECONDS + 0.5, text[:10]  # on a busy machine
+        assert time.monotonic() - began < 2 * highlight.KILL_SECONDS + 10, text[:10]  # on a busy machine
         highlight.highlight([first])  # the next process is there
 
 
@@ -107,4 +107,4 @@ def test_comparison_is_fast_or_plain():
             comparison.Side("4712", [f"{line}x" for line in lines], {"A": text + "x"}),
             exact=False,
         )
-        assert time.monotonic() - began < comparison.SECONDS + 1, text[:10]
+        assert time.monotonic() - began < comparison.SECONDS + 10, text[:10]

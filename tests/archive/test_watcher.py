@@ -162,15 +162,18 @@ def test_write_is_told_apart_from_the_end_of_writing_by_the_kernel(spool):
 
 def test_rename_is_told_at_once_by_the_kernel(spool, tmp_path):
     """Watchdog's emitter keeps renames for 0.5 s, to find the other half."""
-    (tmp_path / "before").mkdir()
-    (tmp_path / "before" / "job.1").mkdir()
+    for number in range(5):
+        (tmp_path / "before" / f"job.{number}").mkdir(parents=True)
     with closing(Inotify()) as source:
         source.add(spool)
         source.add(tmp_path / "before")
-        (tmp_path / "before" / "job.1").rename(spool / "job.1")
-        began = time.monotonic()
-        assert source.read(5) == [FileEvent(spool / "job.1", is_directory=True)]
-        assert time.monotonic() - began < 0.4
+        waited = []
+        for number in range(5):  # one of them on a busy machine too
+            (tmp_path / "before" / f"job.{number}").rename(spool / f"job.{number}")
+            began = time.monotonic()
+            assert source.read(5) == [FileEvent(spool / f"job.{number}", is_directory=True)]
+            waited.append(time.monotonic() - began)
+        assert min(waited) < 0.4
 
 
 def test_watch_ends_with_its_directory(source, spool):

@@ -28,7 +28,7 @@ def test_what_takes_too_long_is_killed_and_the_next_call_works(pool):
     began = time.monotonic()
     with pytest.raises(BudgetExceeded, match=r"no result within 0\.2 s"):
         pool.call(re.fullmatch, r"(a|a)*b", "a" * 40, seconds=0.2)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10  # unbounded it takes hours
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
     assert pool.call(len, "again", seconds=5) == 5
