@@ -15,13 +15,15 @@ QUIET = 90.0
 
 
 class OutageFilter(logging.Filter):
-    """Let the first line through that says that the queue is away, short, and none of those that follow it."""
+    """Let the first line through that says that the queue is away, short, and of those that follow it the critical."""
 
     def __init__(self) -> None:
         super().__init__()
         self._last = float("-inf")
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.CRITICAL:  # the process ends of it
+            return True
         error = _outage_in(record.exc_info[1] if record.exc_info else None)
         if not (error or record.getMessage().startswith(_TRIES)):
             return True

@@ -18,6 +18,8 @@ from apps.archive.models import ArchivedJob
 from tests.factories.archive import START, archive_all
 
 ROOT = Path(__file__).parents[2]
+#: With LONG_FAULTS=1, faults come as often and last as long as the issue of the archive asked for.
+KILLS, AWAY_SECONDS = (100, 60) if os.environ.get("LONG_FAULTS") else (20, 5)
 
 
 @pytest.fixture

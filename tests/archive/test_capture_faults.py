@@ -2,11 +2,8 @@
 
 import hashlib
 import os
-import random
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import closing, contextmanager
@@ -19,30 +16,12 @@ from apps.archive.capture.journal.journal import RESERVE_BYTES, Journal
 from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.slurm.spool import SlurmSpool
-from dev.postgres import Postgres
-from dev.processes import guard, spawn
 from tests.factories.archive import archive_all, with_identity
 from tests.small_disk import small_disk
 
 from .capturing import MemoryPortal, capture_of, running
-from .conftest import ROOT, archived, wait_for
+from .conftest import archived, wait_for
 from .spool_writer import environment_bytes, job_directory, script_of, write_job
-
-KILLS = 100
-# Has imported everything once, and starts a capture for each line that it reads.
-STARTER = """
-import os, sys, django
-django.setup()
-from django.core.management import call_command, load_command_class
-load_command_class("apps.archive", "capture")
-for _ in sys.stdin:
-    pid = os.fork()
-    if not pid:
-        sys.stdin.close()
-        print("pid", os.getpid(), flush=True)
-        call_command(*sys.argv[1:])
-    os.waitpid(pid, 0)
-"""
 
 
 def assert_kept(job_ids, portal):
@@ -81,46 +60,6 @@ def writing(spool, pause):
         writer.join()
 
 
-@contextmanager
-def starter(portal, *arguments):
-    """Yield what starts a capture, as `manage.py` does but sooner, and returns its process once it captures."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", STARTER, *map(str, arguments)],
-        env=portal.environment,
-        cwd=ROOT,
-        text=True,
-        bufsize=1,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-
-    def start():
-        process.stdin.write("\n")
-        pid = int(process.stdout.readline().removeprefix("pid "))
-        assert process.stdout.readline() == "capturing the jobs of alps\n"
-        return pid
-
-    with process:
-        yield start
-        process.stdin.close()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_hundred_kills_under_load_lose_and_double_nothing(portal, spool):
-    moments = random.Random(4)
-    with writing(spool, 0.02) as written, starter(portal, *portal.capture(spool)) as start:
-        for _ in range(KILLS):
-            pid = start()
-            time.sleep(moments.uniform(0, 0.4))
-            os.kill(pid, signal.SIGKILL)
-
-    assert archived(), "none of them lived long enough"
-    portal.run(*portal.capture(spool, "--once"))
-
-    assert_kept(written, portal)
-
-
 def test_capture_ends_when_the_process_of_its_journal_was_killed(portal, spool):
     write_job(spool, 1)
     with portal.capturing(spool, "--rescan-seconds", "0.5") as capture:
@@ -153,53 +92,6 @@ def test_kernel_queue_overflows_while_capture_is_stopped(portal, spool):
         wait_for(lambda: archived() == len(job_ids), seconds=120)
 
     assert_kept(job_ids, portal)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_database_killed_under_load_and_away_for_a_minute(portal, spool, tmp_path_factory):
-    base = tmp_path_factory.mktemp("pg")
-    with own_postgres(base) as (start, url):
-        server = start()
-        own = type(portal)(portal.environment | {"DATABASE_URL": url})
-        own.run("migrate", "-v0", "--skip-checks")
-        with writing(spool, 0.02) as written, own.capturing(spool) as capture:
-            time.sleep(2)
-            server.kill()
-            server.wait()
-            time.sleep(60)
-            start()
-            time.sleep(1)
-            assert capture.poll() is None
-
-        own.run(*own.capture(spool, "--once"))
-        own.run("shell", "-c", "from tests.factories.archive import archive_all; archive_all()")  # as its workers do
-
-        assert_kept(written, own)
-
-
-@contextmanager
-def own_postgres(base):
-    """Yield what starts a PostgreSQL, also again after a kill, and its URL."""
-    run, sockets = base / "run", base / "s"
-    run.mkdir()
-    sockets.mkdir()
-    watchdog = guard(run)
-    postgres = Postgres(base / "data", sockets)
-    postgres.prepare()
-
-    def start():
-        postgres.clear_stale()
-        server = spawn("postgres", postgres.command(), run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        postgres.wait_ready(server.poll)
-        postgres.create_database("opsportal")
-        return server
-
-    try:
-        yield start, postgres.url("opsportal")
-    finally:
-        watchdog.stdin.close()
-        watchdog.wait(timeout=60)
 
 
 @pytest.mark.slow

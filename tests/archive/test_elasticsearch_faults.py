@@ -9,7 +9,7 @@ from django.db import connection
 
 from apps.archive.sinks import delivery
 from apps.archive.sinks.elasticsearch import sink as sink_module
-from tests.archive.conftest import wait_for
+from tests.archive.conftest import AWAY_SECONDS, wait_for
 from tests.archive.delivering import delivering
 from tests.archive.elasticsearch_reading import job_of
 from tests.archive.spool_writer import environment_bytes
@@ -85,7 +85,7 @@ def load_on(sink, server):
     assert found == [(n, script(n), environment_bytes(variables(n))) for n in range(1, load.handed_over + 1)]
 
 
-def test_killed_back_with_too_much_to_do_killed_again_and_away_for_a_minute(server, sink):
+def test_killed_back_with_too_much_to_do_killed_again_and_away_for_a_while(server, sink):
     """In between it takes 100 KB at a time, and answers 429 to more."""
     with load_on(sink, server) as load:
         server.kill()
@@ -96,7 +96,7 @@ def test_killed_back_with_too_much_to_do_killed_again_and_away_for_a_minute(serv
             assert load.handed_over > lacking
             server.kill()
             before = load.handed_over
-            time.sleep(60)
+            time.sleep(AWAY_SECONDS)
             assert load.handed_over > before
 
 

@@ -21,7 +21,7 @@ from apps.archive.sinks.base import SinkUnavailable
 from apps.archive.sinks.registry import open_sink
 from tests.factories.archive import captured_job
 
-from .conftest import wait_for
+from .conftest import AWAY_SECONDS, wait_for
 from .delivering import delivering
 from .kafka_reading import jobs_of
 from .spool_writer import script_of
@@ -74,7 +74,7 @@ def by_id(jobs):
 
 
 @pytest.mark.slow
-def test_broker_that_is_killed_in_the_middle_and_away_for_a_minute_has_every_job_once(kafka, topic, url, settings):
+def test_broker_that_is_killed_in_the_middle_and_away_for_a_while_has_every_job_once(kafka, topic, url, settings):
     jobs = make_jobs(8000)
 
     with delivering(settings, url, jobs[:6000]) as sink:
@@ -82,7 +82,7 @@ def test_broker_that_is_killed_in_the_middle_and_away_for_a_minute_has_every_job
         with kafka.away():
             sink.add(jobs[6000:])
             assert sink.behind >= 2000
-            time.sleep(60)
+            time.sleep(AWAY_SECONDS)
             wait_for(lambda: sink.last_error)
         wait_delivered(sink)
         wait_for(lambda: sink.last_error == "")  # told after the last is noted

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Self
 
 ROOT = Path(__file__).parents[2]
-WORKER = ("worker", "--hostname=archive@test", "--without-gossip", "--without-mingle")
-BEAT = ("beat", "--pidfile=")
+# As a service manager does: Celery ends of some losses of its broker.
+SUPERVISED = ("sh", "-c", 'while :; do "$@"; sleep 0.2; done', "sh")
+WORKER = ("worker", "--loglevel=INFO", "--hostname=archive@test", "--without-gossip", "--without-mingle")
+BEAT = ("beat", "--loglevel=INFO", "--pidfile=")
 
 
 class CeleryProcess:
-    """A process of Celery with its children, started again by `start` after a kill."""
+    """A process of Celery with its children, started again where it ends by itself, and by `start` after a kill."""
 
     def __init__(self, environment: Mapping[str, str], log: Path, *command: str) -> None:
         self._environment, self._log, self._command = environment, log, command
@@ -24,7 +26,7 @@ class CeleryProcess:
     def start(self) -> Self:
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "celery", "--quiet", "-A", "opsportal", *self._command, "--loglevel=INFO"],
+                [*SUPERVISED, sys.executable, "-m", "celery", "--quiet", "-A", "opsportal", *self._command],
                 cwd=ROOT,
                 env=self._environment | {"LOG_LEVEL": "INFO"},
                 stdout=output,
@@ -35,16 +37,20 @@ class CeleryProcess:
 
     def children(self) -> list[int]:
         """Return the processes of the pool."""
-        tasks = Path(f"/proc/{self._process.pid}/task").glob("*/children")
-        with suppress(OSError):
-            return [int(pid) for file in tasks for pid in file.read_text().split()]
-        return []
+        return [pid for celery in _children(self._process.pid) for pid in _children(celery)]
 
     def kill(self) -> None:
         """Kill it and all that it has started."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(60)
+
+
+def _children(parent: int) -> list[int]:
+    with suppress(OSError):
+        tasks = Path(f"/proc/{parent}/task").glob("*/children")
+        return [int(pid) for file in tasks for pid in file.read_text().split()]
+    return []
 
 
 @contextmanager

@@ -56,6 +56,9 @@ def test_other_errors_are_logged_meanwhile(clock):
     assert outage.filter(record("x", ValueError("a bug")))
     assert outage.filter(record("plain"))
     assert not outage.filter(record("y", AWAY))
+    ended = record("Unrecoverable error", AWAY)
+    ended.levelno = logging.CRITICAL
+    assert outage.filter(ended), "a worker that ends of it must say so"
 
 
 def test_times_have_their_zone():

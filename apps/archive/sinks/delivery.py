@@ -36,7 +36,7 @@ MOST_BATCHES, MOST_JOBS, MOST_BYTES = 64, 1000, 3 * 1024 * 1024
 #: workers die of other causes too, and of those a batch that waits long for its sink meets several.
 MOST_DEATHS, MOST_DEATHS_ALONE = 2, 5
 _ROUTED_AT_ONCE = 500
-_TAKEN = timedelta(seconds=5)  # from the claim of batches until their rows are held, at most
+_TAKEN = timedelta(seconds=3)  # from the claim of batches until their rows are held, at most
 _SILENT = timedelta(seconds=5)  # a sink that does not answer for so long keeps one worker busy, no more
 _PATIENCE_SECONDS = 60.0
 
