@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from apps.core.charts import Part, share_bar
 from apps.core.domain.event_kinds import what_was_done
 from apps.core.domain.hidden_characters import mark_hidden
 
@@ -201,6 +202,14 @@ def portal_version() -> str:
 def state(value: str, words: str = "") -> SafeString:
     """A state as word, sign and colour. `words` replaces the state's own name."""
     return format_html('<span class="state {}">{}</span>', sign(value), words or str(value).replace("_", " "))
+
+
+@register.simple_tag
+def filled_bar(*kinds_and_values: Any, whole: float | None = None) -> SafeString:
+    """A bar of parts, such as `"done" 12 "failed" 3`; what they leave of `whole` stays empty."""
+    pairs = zip(kinds_and_values[::2], kinds_and_values[1::2], strict=True)
+    parts = [Part(str(kind), float(value or 0), f"{number(value)} {kind}") for kind, value in pairs]
+    return share_bar(parts, sentence=", ".join(part.title for part in parts), whole=whole)
 
 
 @register.simple_tag

@@ -1,0 +1,84 @@
+"""Charts are drawings with a sentence, escaped text, links, and the same figures in a table."""
+
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from apps.core import charts
+from apps.core.charts import Band, Bin, Cell, Part, Series, Tick
+
+SERIES = [Series("service", "service"), Series("code <b>", "code")]
+BINS = [Bin("Sun 09:00", (3, 1), "/jobs/?a=1&b=2", 0.25), Bin("Sun 10:00", (0, 0), "", None), Bin("<i>", (0.5, 2))]
+
+
+def drawn(markup):
+    """Parse what a chart returned: it is well-formed."""
+    return ET.fromstring(f"<all>{markup}</all>")
+
+
+@pytest.mark.parametrize(
+    ("most", "top", "lines"),
+    [
+        (0, 1, 2),
+        (1, 1, 5),
+        (3, 3, 4),
+        (7, 8, 5),
+        (99, 100, 5),
+        (1234, 1500, 4),
+        (0.3, 0.3, 4),
+        (8_000_000, 8_000_000, 5),
+    ],
+)
+def test_axis_starts_at_zero_and_holds_the_highest(most, top, lines):
+    found, steps = charts.axis(most)
+    assert (found, len(steps), steps[0]) == (pytest.approx(top), lines, 0)
+
+
+def test_bars_have_a_sentence_links_bands_and_a_table():
+    band = Band("samweb", "down", 0.5, 1.5, "/incidents/1/", "down 09:30–10:30")
+    chart = charts.bars(
+        BINS, SERIES, sentence="Failed <jobs>", ticks=[Tick(0, "Sun 22", True)], bands=[band], rate="Rate"
+    )
+    tree = drawn(chart)
+    svg = tree.find(".//svg")
+    assert svg.attrib["aria-label"] == "Failed <jobs>"
+    assert svg.attrib["role"] == "group", "an image could hold no links"
+    assert [link.attrib["href"] for link in svg.iter("a")] == ["/jobs/?a=1&b=2", "/incidents/1/"]
+    rows = [["".join(cell.itertext()) for cell in row] for row in tree.findall(".//tr")]
+    assert rows == [
+        ["Time", "service", "code <b>", "Rate"],
+        ["Sun 09:00", "3", "1", "25.0%"],
+        ["Sun 10:00", "0", "0", "–"],
+        ["<i>", "0.5", "2", "–"],
+    ]
+    heights = [float(each.attrib["height"]) for each in svg.iter("rect") if each.attrib["class"] == "f-service"]
+    assert heights == [
+        pytest.approx(3 / 4 * charts.HEIGHT - 0.4, abs=0.1),
+        pytest.approx(0.5 / 4 * charts.HEIGHT - 0.4, abs=0.1),
+    ]
+
+
+def test_line_interval_spark_and_strip_are_images_of_numbers():
+    assert drawn(charts.line(BINS, SERIES, sentence="Two lines")).findall(".//path")
+    whisker = drawn(charts.interval(value=0.271, low=0.216, high=0.334, expected=0.041, top=0.5)).find("svg")
+    assert whisker.attrib["aria-label"] == "27.1%, between 21.6% and 33.4%, expected 4.1%"
+    assert drawn(charts.spark([0, 3, 9], sentence="highest 9")).find("svg").attrib["role"] == "img"
+    days = [("Mon", [Part("up", 1, "00:00 up"), Part("down", 1, "01:00 down", "/x/")])]
+    assert len(drawn(charts.week_strip(days, sentence="a week")).findall(".//rect")) == 2
+
+
+def test_parts_of_a_whole_fill_it_no_further():
+    parts = [Part("done", 60, "60 done", "/d/"), Part("failed", 0, "0 failed"), Part("running", 70, "70 running")]
+    rects = drawn(charts.share_bar(parts, sentence="x", whole=100)).findall(".//rect")
+    assert [(each.attrib["x"], each.attrib["width"]) for each in rects] == [("0%", "60%"), ("60%", "40%")]
+
+
+def test_cells_of_a_heat_map_are_classes_and_unknown_is_not_zero():
+    rows = [("Mon", [Cell("0:00: 2 %", 0.02, "/j/"), Cell("too few jobs", None), Cell("all", 1.0)])]
+    cells = drawn(charts.heat_map(["0", "1", "2"], rows, sentence="rates", top=0.2)).findall(".//tbody/tr/td")
+    assert [cell.attrib["class"] for cell in cells] == ["p10", "none", "p100"]
+
+
+def test_nothing_to_draw_is_no_error():
+    assert drawn(charts.bars([], SERIES, sentence="nothing")).find(".//svg") is not None
+    assert drawn(charts.line([], SERIES, sentence="nothing")).find(".//svg") is not None
