@@ -74,30 +74,30 @@ def used_by(path: Path, urls: dict[str, str | None]) -> Iterator[tuple[str, str 
             if written is not None:
                 yield written, urls[written] if not written.startswith("admin:") else None
             else:
-                assert first in FROM_THE_FRAME or "|admin_urlname:" in first, f"{first} says no name"
+                assert first in FROM_THE_FRAME or "|admin_urlname:" in first, f"{name(path)}: {first} says no name"
         elif written is None:
-            pytest.fail(f"{tag} {arguments}: name the template")
+            pytest.fail(f"{name(path)}: {tag} {arguments}: name the template")
         elif (ROOT / "templates" / written).exists():
             yield written, None if tag == "extends" and is_frame(written) else owner(written)
 
 
-@pytest.fixture(scope="module")
-def urls() -> dict[str, str | None]:
-    return dict(views(get_resolver()))
+def test_templates_use_only_their_own_and_lower_apps():
+    urls = dict(views(get_resolver()))
+    assert [
+        f"{name(path)} uses {used}"
+        for path in TEMPLATES
+        for used, other in used_by(path, urls)
+        if other and not may_use(owner(name(path)), other)
+    ] == []
 
 
-@pytest.mark.parametrize("path", TEMPLATES, ids=name)
-def test_template_uses_only_its_own_and_lower_apps(path, urls):
-    app = owner(name(path))
-    higher = {used for used, other in used_by(path, urls) if other and not may_use(app, other)}
-    assert higher == set()
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_module_renders_only_templates_of_its_own_and_lower_apps(path):
-    app = path.relative_to(ROOT).parts[1]
-    rendered = re.findall(r'"([a-z]+)/[a-z_/]+\.html"', path.read_text())
-    assert [other for other in rendered if other in ORDER and not may_use(app, other)] == []
+def test_modules_render_only_templates_of_their_own_and_lower_apps():
+    assert [
+        f"{path.relative_to(ROOT)} renders one of {other}"
+        for path in MODULES
+        for other in re.findall(r'"([a-z]+)/[a-z_/]+\.html"', path.read_text())
+        if other in ORDER and not may_use(path.relative_to(ROOT).parts[1], other)
+    ] == []
 
 
 def test_every_folder_of_templates_is_an_app():
