@@ -1,19 +1,18 @@
 #!/usr/bin/env python
-"""Django's command line. `capture` comes here a second time, by itself, and then without Django."""
+"""Django's command line. `capture` begins without it where it can."""
 
 import os
 import sys
-from importlib.util import find_spec
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parent
 
 
 def main() -> None:
-    if sys.argv[1:3] == ["capture", "--planned"]:
-        from apps.archive.capture.main import run_planned
+    if sys.argv[1:2] == ["capture"]:
+        from apps.archive.capture.begin import begin
 
-        sys.exit(run_planned(int(sys.argv[3])))
+        begin(sys.argv[2:])
+    from importlib.util import find_spec
+    from pathlib import Path
+
     if not all(map(find_spec, ("django", "celery", "pydantic_settings"))):
         continue_in_environment()
     if sys.argv[1:] == ["version"]:  # which Django keeps for its own
@@ -23,7 +22,7 @@ def main() -> None:
         return
     from opsportal.checkout import adopt_settings
 
-    adopt_settings(ROOT, os.environ)
+    adopt_settings(Path(__file__).resolve().parent, os.environ)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "opsportal.settings")
     from django.core.management import execute_from_command_line
 
@@ -32,7 +31,9 @@ def main() -> None:
 
 def continue_in_environment() -> None:
     """Start again with the Python of `.venv`, which has the packages that this one lacks. Exits where there is none."""
-    environment = ROOT / ".venv"
+    from pathlib import Path
+
+    environment = Path(__file__).resolve().parent / ".venv"
     python = environment / "bin/python"
     if Path(sys.prefix).resolve() == environment.resolve() or not os.access(python, os.X_OK):
         sys.exit("error: the packages of the portal are not installed: make install, or see README.md")

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from apps.archive.capture import kept_plan
 from apps.archive.capture.plan import Plan
 from apps.archive.capture.watch.base import Watch
 
-from .conftest import ROOT
+from .conftest import ROOT, archived, wait_for
+from .spool_writer import write_job
 
 LOADED = """
 import sys
@@ -54,3 +56,36 @@ def test_plan_goes_through_memory_alone(tmp_path):
     assert Plan.take(descriptor) == plan
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(descriptor)
+
+
+def test_plan_is_kept_until_what_it_is_made_of_changes(tmp_path):
+    secret, directory = tmp_path / "secret", tmp_path / "journal" / "alps"
+    secret.write_text("geheim")
+    arguments = ["--cluster=alps", "--journal", str(tmp_path / "journal")]
+    environment = {"MASKING_KEY_FILE": str(secret), "CAPTURE_WATCH": "auto", "LANG": "C"}
+    kept = b"plan", ["/spool"]
+    kept_plan.keep(
+        kept, str(directory), arguments=arguments, environment=environment, names=["MASKING_KEY", "CAPTURE_WATCH"]
+    )
+
+    def taken(arguments=arguments, **changes):
+        return kept_plan.take(arguments=arguments, environment=environment | changes)
+
+    assert (directory / "plan").stat().st_mode & 0o777 == 0o600
+    assert taken() == taken(LANG="de_DE") == kept
+    assert taken(CAPTURE_WATCH="polling") is taken(MASKING_KEY="x") is taken([*arguments, "--once"]) is None
+    secret.write_text("geheimer")
+    assert taken() is None
+    secret.unlink()
+    assert taken() is None
+    (directory / "plan").write_bytes(b"")
+    assert taken() is None
+
+
+def test_second_start_does_without_django_and_misses_nothing_that_came_while_it_began(portal, spool):
+    write_job(spool, 1)
+    with portal.capturing(spool):
+        wait_for(lambda: archived() == 1)
+    with portal.capturing(spool, DJANGO_SETTINGS_MODULE="nowhere"):
+        write_job(spool, 2)
+        wait_for(lambda: archived() == 2)

@@ -87,10 +87,10 @@ def test_portal_that_is_away_is_asked_ever_more_rarely_and_told_of_once(journal,
 def test_rules_are_kept_for_a_start_without_the_portal(journal, portal):
     portal.rules = [Rule("name", "^PIN$")]
     with handing_over(journal, portal) as hand_over:
-        assert hand_over.first_rules(30) == (Rule("name", "^PIN$"),)
+        assert hand_over.first_rules(30, at_once=False) == (Rule("name", "^PIN$"),)
     portal.away = True
     with handing_over(journal, portal) as hand_over:
-        assert hand_over.first_rules(30) == (Rule("name", "^PIN$"),)
+        assert hand_over.first_rules(30, at_once=False) == (Rule("name", "^PIN$"),)
     assert KeptRules(journal.directory).rules == (Rule("name", "^PIN$"),)
 
 
@@ -127,7 +127,7 @@ class Process(HandOverProcess):
 def test_process_does_what_it_stands_for_and_tells_what_goes_wrong(tmp_path):
     with closing(Process(tmp_path)) as process:
         process.start()
-        assert process.first_rules(30) == ()
+        assert process.first_rules(30, False) == ()
         assert process.add(with_identity(captured_job(1))) == 1
         assert list(process.known("alps")) == ["1"]
         wait_for(lambda: process.backlog().handed_over == 1)

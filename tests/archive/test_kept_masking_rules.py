@@ -9,6 +9,9 @@ RULES = [Rule("name", "^PIN$"), Rule("value", "s3cr3t")]
 
 
 def test_rules_are_there_again_at_the_next_start(tmp_path):
+    assert not KeptRules(tmp_path).received
+    assert not KeptRules(tmp_path).keep([])
+    assert KeptRules(tmp_path).received, "that there are none is known too"
     assert KeptRules(tmp_path).rules == ()
     assert KeptRules(tmp_path).keep(RULES)
 

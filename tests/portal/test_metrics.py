@@ -51,7 +51,7 @@ def test_token_or_the_opg_gets_in(client, db, settings, shifter, liaison):
 def test_it_says_what_the_health_page_says(client, shifter, nova):
     at = timezone.now()
     beat_heart(name="beat", at=at - timedelta(seconds=30))
-    detail = {"captured": 12, "waiting": 3, "unreadable_count": 40}
+    detail = {"captured": 12, "waiting": 3, "unreadable_count": 40, "missed": 6}
     detail |= {"behind": 7, "lag_seconds": 90.5, "handed_over": 5, "refused": 2}
     beat_heart(name='capture alps on a"b\n', at=at, detail=detail)
     Heartbeat.objects.create(name="capture odd on ctl1", at=at, detail=[1])
@@ -66,6 +66,7 @@ def test_it_says_what_the_health_page_says(client, shifter, nova):
     place = ("alps", 'a"b\n')
     assert {name: found[(name, *place)] for name, *labels in found if tuple(labels) == place} == {
         "opsportal_capture_captured_total": 12,
+        "opsportal_capture_missed_total": 6,
         "opsportal_capture_waiting": 3,
         "opsportal_capture_unreadable": 40,
         "opsportal_capture_behind": 7,

@@ -132,6 +132,7 @@ class Capture:
         unreadable = {printable(path): printable(why) for path, why in self.reader.unreadable().items()}
         return CaptureReport(
             captured=self.captured,
+            missed=self.reader.missed,
             waiting=len(self._waiting),
             last_error=printable(self._troubles),
             unreadable_count=len(unreadable),
@@ -145,7 +146,7 @@ class Capture:
 
     def _start(self, watcher: Watcher | None = None) -> None:
         self._hand_over.start()
-        self._mask_by(self._hand_over.first_rules(_RULES_SECONDS))
+        self._mask_by(self._hand_over.first_rules(_RULES_SECONDS, watcher is not None))
         loops: tuple[Callable[[], None], ...] = (
             partial(self.reader.run, self._stopping, watcher),
             self._write,

@@ -102,9 +102,13 @@ class HandOver:
         self._wake.set()
         return self._rules.rules
 
-    def first_rules(self, patience_seconds: float) -> tuple[Rule, ...]:
-        """Return the masking rules in force; those last received where the portal does not answer in this time."""
-        self._asked.wait(patience_seconds)
+    def first_rules(self, patience_seconds: float, at_once: bool) -> tuple[Rule, ...]:
+        """Return the masking rules in force; those last received where the portal does not answer in this time.
+
+        With `at_once`, those are enough, and only where none ever were, the answer is waited for.
+        """
+        if not (at_once and self._rules.received):
+            self._asked.wait(patience_seconds)
         return self._rules.rules
 
     def _run(self) -> None:

@@ -28,9 +28,13 @@ class CaptureFailed(Exception):
     """Capture cannot start, had to end, or left something behind; the message says what."""
 
 
-def run_planned(descriptor: int) -> int:
-    """Run the plan in this file as the whole of this program; return its exit status."""
-    plan = Plan.take(descriptor)
+def run_taken(descriptor: int) -> int:
+    """Run the plan in this file, as `run_planned`."""
+    return run_planned(Plan.take(descriptor))
+
+
+def run_planned(plan: Plan) -> int:
+    """Run the plan as the whole of this program; return its exit status."""
     logging.basicConfig(format=plan.log_format, datefmt="%Y-%m-%dT%H:%M:%S%z")
     for name, level in plan.log_levels.items():
         logging.getLogger(name).setLevel(level)
@@ -64,8 +68,8 @@ def _run(plan: Plan, out: Say, err: Say) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(50_000)  # what passes through is many small objects without cycles
     give_memory_back()
+    go_first()
     with closing(HandOverProcess(plan.directory, plan.open_portal)) as hand_over:
-        go_first()
         capture = Capture(
             cluster=plan.cluster,
             scheduler=plan.scheduler,

@@ -15,7 +15,8 @@ class KeptRules:
         """Read them. Raises `ValueError` or `OSError` naming the file."""
         self._path = directory / "masking-rules.json"
         self.rules: tuple[Rule, ...] = ()
-        if self._path.exists():
+        self.received = self._path.exists()
+        if self.received:
             try:
                 self.rules = tuple(Rule(*pair) for pair in json.loads(self._path.read_bytes()))
             except (ValueError, TypeError) as error:
@@ -23,7 +24,8 @@ class KeptRules:
 
     def keep(self, rules: Sequence[Rule]) -> bool:
         """Write `rules` durably. Returns whether they differ from the previous ones."""
-        if tuple(rules) == self.rules:
+        changed = tuple(rules) != self.rules
+        if self.received and not changed:
             return False
         written = self._path.with_suffix(".new")
         with written.open("w", encoding="utf-8") as file:
@@ -31,5 +33,5 @@ class KeptRules:
             file.flush()
             os.fsync(file.fileno())
         written.replace(self._path)
-        self.rules = tuple(rules)
-        return True
+        self.rules, self.received = tuple(rules), True
+        return changed

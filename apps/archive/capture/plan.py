@@ -1,6 +1,7 @@
 """What a capture is to do, told once by the command, which knows Django, to a program that need not.
 
-The plan holds secrets: it goes from program to program in memory alone.
+The plan holds secrets: it goes from program to program in memory, and is kept for the next start where its user alone
+can read it (`kept_plan`).
 """
 
 import os
@@ -55,12 +56,20 @@ class Plan:
         """Return a file in memory with the plan, for a program that takes the place of this one."""
         descriptor = os.memfd_create("plan", 0)
         with open(descriptor, "wb", closefd=False) as file:
-            pickle.dump(self, file)
+            file.write(self.packed())
         return descriptor
+
+    def packed(self) -> bytes:
+        """Return the plan as bytes, of which `of` makes it again."""
+        return pickle.dumps(self)
+
+    @classmethod
+    def of(cls, packed: bytes) -> Self:
+        return pickle.loads(packed)  # type: ignore[no-any-return]  # noqa: S301 -- of this program
 
     @classmethod
     def take(cls, descriptor: int) -> Self:
         """Read what `keep` has kept, and let go of the file."""
         with open(descriptor, "rb") as file:
             file.seek(0)
-            return pickle.load(file)  # type: ignore[no-any-return]  # noqa: S301 -- of this program
+            return cls.of(file.read())

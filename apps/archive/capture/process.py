@@ -17,6 +17,7 @@ from apps.archive.capture.handover import Backlog, HandOver
 from apps.archive.capture.journal.journal import Journal, JournalError
 from apps.archive.capture.masking_rules import KeptRules
 from apps.archive.capture.portals.base import Portal
+from apps.archive.capture.resources import go_as_others
 from apps.archive.wire.batches import Batch
 from apps.clusters.schedulers.base import Identity
 from apps.core.domain.masking import Rule
@@ -73,8 +74,8 @@ class HandOverProcess:
     def beat(self, report: Mapping[str, Any] | None) -> tuple[Rule, ...]:
         return self._ask("beat", report)  # type: ignore[no-any-return]
 
-    def first_rules(self, patience_seconds: float) -> tuple[Rule, ...]:
-        return self._ask("first_rules", patience_seconds)  # type: ignore[no-any-return]
+    def first_rules(self, patience_seconds: float, at_once: bool) -> tuple[Rule, ...]:
+        return self._ask("first_rules", patience_seconds, at_once)  # type: ignore[no-any-return]
 
     def _ask(self, what: str, *arguments: Any) -> Any:
         with self._asking:
@@ -102,11 +103,11 @@ def _serve(requests: Connection, directory: Path, open_portal: Callable[[], Port
     except (JournalError, OSError, ValueError) as error:
         requests.send(JournalError(str(error)))
         return
-    requests.send(None)
     with (
         closing(journal),
         suppress(EOFError, OSError),
     ):  # the portal may still be waited for: that ends with the process
+        requests.send(None)
         while True:
             what, arguments = requests.recv()
             try:
@@ -132,6 +133,7 @@ def _fork(work: Callable[[], object], *, keep: int) -> int:
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
+        go_as_others()
         os.closerange(3, keep)
         os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
         work()

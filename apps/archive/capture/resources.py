@@ -3,19 +3,32 @@
 import ctypes
 import os
 import time
-from contextlib import suppress
 
 SWITCH_SECONDS = 0.0005  # threads make many small calls: none must wait 5 ms after each for a busy one
 _TIDY_SECONDS = 2.0
-_HURRY = -10
+_HURRY = 10
 _ARENA_MAX, _MMAP_THRESHOLD = -8, -3  # of mallopt(3)
 _LARGE_BYTES = 256 * 1024
 
 
+_priority = os.getpriority(os.PRIO_PROCESS, 0)
+
+
 def go_first() -> None:
-    """Let this process, and threads it starts from now on, run before others. Only root may: else it stays as it is."""
-    with suppress(OSError):
-        os.nice(_HURRY)
+    """Let this process, and what it starts from now on, run before others. Only root may: else it stays as it is."""
+    _run_at(_priority - _HURRY)
+
+
+def go_as_others() -> None:
+    """Let this process run as it did before `go_first`."""
+    _run_at(_priority)
+
+
+def _run_at(priority: int) -> None:
+    try:  # noqa: SIM105 -- contextlib would take longer to load than all that is here
+        os.setpriority(os.PRIO_PROCESS, 0, priority)
+    except OSError:
+        pass
 
 
 class Tidying:

@@ -61,6 +61,7 @@ class Reader:
         self._guard = threading.Lock()
         self._unreadable: dict[SpoolEntry, str] = {}
         self._gone: list[SpoolEntry] = []
+        self.missed = 0  # entries that were deleted before they were read
         self._lately: deque[str] = deque(maxlen=_LATELY)
         self._warned_at = 0.0
 
@@ -110,6 +111,7 @@ class Reader:
             lately = set(self._lately)
             gone = [entry.path for entry in self._gone if entry.job_id not in lately]
             self._gone, self._warned_at = [], moment
+            self.missed += len(gone)
             if gone:
                 logger.warning("%d entries were deleted before they were read, such as %s", len(gone), gone[0])
 

@@ -11,13 +11,16 @@ _LONGEST = 500
 
 @dataclass(frozen=True, slots=True)
 class CaptureReport:
-    """`captured` and `handed_over` are since its start; `unreadable` are paths with reasons.
+    """`captured`, `missed` and `handed_over` are since its start; `unreadable` are paths with reasons.
+
+    `missed` were seen in the spool, and deleted before they were read.
 
     `behind` are jobs in the journal that the portal lacks, `lag_seconds` the age of the oldest; `refused` those that it
     does not take. `undelivered` are batches that sinks given to this capture alone lack.
     """
 
     captured: int = 0
+    missed: int = 0
     waiting: int = 0
     last_error: str = ""
     unreadable_count: int = 0

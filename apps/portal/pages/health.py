@@ -89,6 +89,8 @@ def _capture(heart: Heartbeat) -> dict[str, Any]:
     problems = [report.last_error] if report.last_error else []
     if report.portal_error:
         problems.append(f"hand-over: {report.portal_error}")
+    if report.missed:
+        problems.append(f"{report.missed} jobs were deleted before they could be read, since it started")
     if report.refused:
         problems.append(f"the portal rejects {report.refused} jobs, which stay in the journal: {report.why_refused}")
     problems += [f"cannot read {path}: {why}" for path, why in report.unreadable.items()]

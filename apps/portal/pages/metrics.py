@@ -18,6 +18,7 @@ from apps.portal.pages.health import loaded_plugins
 
 _OF_CAPTURE = {
     "captured": ("Jobs captured since the start of the process.", CounterMetricFamily),
+    "missed": ("Jobs deleted before they were read, since the start of the process.", CounterMetricFamily),
     "waiting": ("Jobs found in the spool but not read yet.", GaugeMetricFamily),
     "unreadable_count": ("Unreadable spool entries.", GaugeMetricFamily),
     "behind": ("Jobs in the journal, not yet handed over to the portal.", GaugeMetricFamily),

@@ -11,6 +11,7 @@ from pathlib import Path
 from watchdog.observers.inotify_c import CallbackId, InotifyConstants, InotifyEvent, InotifyFD, Mask, WatchDescriptor
 
 from apps.archive.capture.watch.base import FileEvent
+from apps.archive.capture.watch.early import watched_early
 
 _MASK = Mask(
     InotifyConstants.IN_CREATE
@@ -76,6 +77,11 @@ class _Descriptor(InotifyFD):
     """Watchdog's reader of events, not started as a thread: it waits at most `timeout` seconds for them."""
 
     timeout = 0.0
+
+    @classmethod
+    def _create_inotify_fd(cls) -> int:
+        begun = watched_early()
+        return super()._create_inotify_fd() if begun is None else begun
 
     def _check_inotify_fd(self) -> bool:
         return self._inotify_fd in select.select([self._inotify_fd, self._kill_r], [], [], self.timeout)[0]

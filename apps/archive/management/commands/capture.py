@@ -5,6 +5,8 @@ import re
 import socket
 import sys
 from argparse import ArgumentParser
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -14,14 +16,18 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 from psycopg.conninfo import make_conninfo
 
+from apps.archive.capture import kept_plan
 from apps.archive.capture.capture import PATIENCE_SECONDS
 from apps.archive.capture.main import CaptureFailed, open_spool, run
 from apps.archive.capture.plan import Plan
 from apps.archive.capture.watch.base import Watch
 from apps.archive.sinks.base import BadSink
 from apps.archive.sinks.registry import open_sinks
+from opsportal.env import Environment
 
 _PROGRAM = Path(__file__).parents[4] / "manage.py"
+#: The others are watched when the program is loaded; Slurm has eleven.
+_MOST_WATCHED_EARLY = 100
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -88,9 +94,22 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         self.stdout.flush()
         self.stderr.flush()
+        _keep_for_next_start(plan)
         # As a command of its own, this gives its place to a program without Django, which is much smaller.
         command = [sys.executable, str(_PROGRAM), "capture", "--planned", str(plan.keep())]
         os.execv(command[0], command)  # noqa: S606 -- itself
+
+
+def _keep_for_next_start(plan: Plan) -> None:
+    """Let the next start of the same command begin without Django, where the journal's disk takes it."""
+    if plan.once:
+        return
+    watched = () if plan.watch is Watch.POLLING else open_spool(plan.cluster, plan.scheduler, plan.spool).watched()
+    kept = plan.packed(), [str(path) for path in islice(watched, _MOST_WATCHED_EARLY)]
+    with suppress(OSError):
+        kept_plan.keep(
+            kept, str(plan.directory), arguments=sys.argv[2:], environment=os.environ, names=Environment.model_fields
+        )
 
 
 def _plan(
