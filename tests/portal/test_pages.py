@@ -151,9 +151,9 @@ def test_every_page_shows_the_version_at_its_foot(world, client, shifter):
 def test_strip_speaks_on_every_page_only_while_something_is_wrong(world, now, client, shifter, at):
     from apps.statusboard.domain.incidents import close_incident
 
-    assert "has been down since" in page_of(client, shifter, "/accounts/settings/")
+    assert '<b class="s-down">1 down</b>' in page_of(client, shifter, "/accounts/settings/")
     close_incident(incident=world.incident, by=shifter, at=at, reason="back")
-    assert "has been down since" not in page_of(client, shifter, "/accounts/settings/")
+    assert 'class="alerts"' not in page_of(client, shifter, "/accounts/settings/")
 
 
 @pytest.mark.parametrize("words", ["4711", "NOVA-0001", "nova-0001", "rock muons", "samweb"])

@@ -59,13 +59,13 @@ def test_empty_board_says_what_is_missing(client, liaison):
 def test_strip_on_every_page_tells_what_is_down_and_what_to_do(client, liaison, outage):
     client.force_login(liaison)
     page = client.get("/accounts/settings/").content.decode()
-    assert 'class="strip down"' in page
+    assert '<b class="s-down">1 down</b>' in page
     assert "Do not submit jobs that declare files." in page
 
 
 def test_strip_is_silent_when_nothing_is_wrong(client, liaison, samweb):
     client.force_login(liaison)
-    assert 'class="strip' not in client.get("/accounts/settings/").content.decode()
+    assert 'class="alerts' not in client.get("/accounts/settings/").content.decode()
 
 
 def test_service_page_shows_history_and_the_incidents_of_one_day(client, liaison, outage, samweb, now):

@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
@@ -19,10 +20,21 @@ PLACES = [
     ("Archive", "archive:jobs", ("/archive/",)),
     ("Reports", "jobs:reports", ("/reports/",)),
 ]
+#: Tabs over the lists of a place, by the name of its first page: name and URL name.
+SECTIONS = {
+    "production:request-list": [
+        ("All", "production:request-list"),
+        ("Your turn", "production:inbox"),
+        ("Queue", "production:queue"),
+        ("Quality", "quality:waiting"),
+        ("Templates", "production:templates"),
+        ("Types", "production:workflows"),
+        ("Checks", "production:rules"),
+    ],
+}
 #: Links from a page of a lower app to pages of higher apps, by page: names and URL names.
 PAGE_LINKS = {
     "account": [("Notifications", "notifications:settings"), ("Portal health", "portal:health")],
-    "requests": [("Data quality", "quality:waiting")],
 }
 _OUTSIDE_OPG = {page: [link for link in links if link[1] != "portal:health"] for page, links in PAGE_LINKS.items()}
 
@@ -33,11 +45,16 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     if user is None or not user.is_authenticated:
         return {}
     path = request.path
+    places = [
+        (name, url, path.startswith(prefixes) or (url == "portal:home" and path == "/"))
+        for name, url, prefixes in PLACES
+    ]
+    place = next(((name, url) for name, url, is_current in places if is_current), None)
+    sections = [(name, url, path == reverse(url)) for name, url in SECTIONS.get(place[1] if place else "", [])]
     return {
-        "places": [
-            (name, url, path.startswith(prefixes) or (url == "portal:home" and path == "/"))
-            for name, url, prefixes in PLACES
-        ],
+        "places": places,
+        "sections": sections if any(is_current for _, _, is_current in sections) else [],
+        "place": place if place and path != reverse(place[1]) else None,
         "page_links": SimpleLazyObject(lambda: PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG),
         "unread_notifications": SimpleLazyObject(lambda: unread_count(user)),
         "strip": SimpleLazyObject(lambda: strip(timezone.now(), user)),
