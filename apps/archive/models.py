@@ -306,6 +306,9 @@ class SinkState(models.Model):
     written_at = models.DateTimeField(null=True)
     written = models.BigIntegerField(default=0, help_text="Jobs.")
     last_error = models.CharField(max_length=500, blank=True)
+    wants_described = models.BooleanField(
+        default=False, help_text="Whether it gets a job again when its user, account and name become known."
+    )
 
     class Meta:
         verbose_name = "sink"

@@ -1,11 +1,12 @@
 """Celery tasks of the archive."""
 
 import logging
+import os
 import time
 from typing import Any
 
-from celery import Task, shared_task
-from celery.signals import worker_process_shutdown
+from celery import Task, current_app, shared_task
+from celery.signals import worker_process_init, worker_process_shutdown
 from django.utils import timezone
 
 from apps.archive.domain import links, masking_trials, retention
@@ -28,6 +29,7 @@ EXPIRY_BATCHES = 20
 #: A worker of batches takes its next message after so long at the latest.
 TURN_SECONDS = 5
 PAUSE_SECONDS = 0.2
+_NICE = 5
 
 
 @shared_task(bind=True)
@@ -50,6 +52,13 @@ def archive_batches(self: Task) -> None:
         if not any(wrote):  # other workers are at it: there may be more soon
             time.sleep(PAUSE_SECONDS)
     wake_workers(queue)
+
+
+@worker_process_init.connect
+def on_worker_process_init(**_: Any) -> None:
+    """Let web server, other workers and capture of this host go first: what waits here is safe."""
+    if all(queue.startswith(QUEUE) for queue in current_app.amqp.queues.consume_from):
+        os.nice(_NICE)
 
 
 @worker_process_shutdown.connect

@@ -8,6 +8,7 @@ from apps.archive.wire.entry import CapturedJob
 
 
 def job_of(document: dict[str, Any]) -> CapturedJob:
+    document = document | dict.fromkeys(document.get("claimed", ()), "")  # as the environment says
     return CapturedJob(
         cluster=document["cluster"],
         scheduler=document["scheduler"],

@@ -55,6 +55,13 @@ def test_many_go_in_one_request(bulk, server, waits):
     assert waits == []
 
 
+def test_later_copy_that_is_there_stays_and_is_no_refusal(bulk, server, waits):
+    conflict = {"type": "version_conflict_engine_exception", "reason": "[1]: version conflict, current version [9]"}
+    server.verdict = lambda number: (409, conflict) if number == 1 else (201, {})
+    assert bulk.write(operations(3)) == {}
+    assert (server.kept, server.sizes, waits) == ([0, 2], [3], [])
+
+
 def test_large_ones_go_in_parts(bulk, server):
     assert bulk.write(operations(10, size=3_000_000)) == {}
     assert server.sizes == [2] * 5

@@ -12,7 +12,7 @@ from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity, SpoolEntry
 
 MAX_ENTRIES = 20_000
-MAX_BYTES = 10 * 1024 * 1024
+MAX_BYTES = 6 * 1024 * 1024
 BATCH_BYTES = 1536 * 1024
 LONGEST_EASE_SECONDS = 0.05
 

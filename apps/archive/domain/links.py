@@ -10,6 +10,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from apps.accounts.models import Experiment
+from apps.archive.domain.described import send_described
 from apps.archive.domain.store.contents import CLOCK_TOLERANCE, archived_jobs_for
 from apps.archive.models import ArchivedJob
 from apps.clusters.domain import adapter_of
@@ -28,6 +29,7 @@ from apps.jobs.models import Job
 #: The lock that `services.store_jobs` holds.
 _STORING_LOCK = "archive.store"
 _BATCH = 1000
+_DESCRIBED = ("user", "account", "name")
 #: The scheduler itself is asked about jobs without a user captured within this time, among so many of the newest.
 ASKED_FOR = timedelta(hours=1)
 ASKED_AMONG = 50_000
@@ -242,12 +244,19 @@ def _missing(row: ArchivedJob, **texts: str) -> dict[str, object]:
 
 
 def _save(changes: Mapping[ArchivedJob, Mapping[str, object]]) -> int:
-    """Save the rows whose values differ; return how many."""
+    """Save the rows whose values differ; return how many. Sinks that show who submitted a job get it with that."""
     changed = []
+    described = [
+        row.pk
+        for row, values in changes.items()
+        if any(values.get(name) and not getattr(row, name) for name in _DESCRIBED)
+    ]
     for row, values in changes.items():
         if any(getattr(row, name) != value for name, value in values.items()):
             changed.append(row)
         for name, value in values.items():
             setattr(row, name, value)
     fields = ["experiment", "state", "tasks", "worst_tasks", "user", "account", "name", "arguments"]
-    return ArchivedJob.objects.bulk_update(changed, fields, batch_size=_BATCH)
+    saved = ArchivedJob.objects.bulk_update(changed, fields, batch_size=_BATCH)
+    send_described(archived=described)
+    return saved

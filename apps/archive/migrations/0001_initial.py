@@ -203,6 +203,7 @@ class Migration(migrations.Migration):
                 ('written_at', models.DateTimeField(null=True)),
                 ('written', models.BigIntegerField(default=0, help_text='Jobs.')),
                 ('last_error', models.CharField(blank=True, max_length=500)),
+                ('wants_described', models.BooleanField(default=False, help_text='Whether it gets a job again when its user, account and name become known.')),
             ],
             options={
                 'verbose_name': 'sink',

@@ -77,7 +77,11 @@ class Writer(Protocol):
 
 
 class Sink(Writer, Protocol):
-    """A writer that is made of a URL, in the process that uses it."""
+    """A writer that is made of a URL, in the process that uses it.
+
+    One that shows who submitted a job has an attribute `wants_described` that is true: it gets a job again when its
+    user, account and name become known.
+    """
 
     @classmethod
     def from_url(cls, url: SinkURL) -> Self:

@@ -7,6 +7,7 @@ and ends with what came of it. So a worker that is killed lets go of them, and i
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
@@ -99,13 +100,13 @@ def deliver(*, sink: SinkState, at: datetime) -> bool:
 
 def _state(url: str) -> SinkState:
     """Return the row of a sink. One that cannot be opened, for now, is known by its URL."""
-    try:
-        name = opened(url).name
-    except BadSink:
-        name = url
-    state, _ = SinkState.objects.get_or_create(name=name, defaults={"url": url})
-    if state.url != url:
-        SinkState.objects.filter(pk=state.pk).update(url=url)
+    name, described = url, False
+    with suppress(BadSink):
+        name, described = opened(url).name, bool(getattr(opened(url), "wants_described", False))
+    facts = {"url": url, "wants_described": described}
+    state, _ = SinkState.objects.get_or_create(name=name, defaults=facts)
+    if (state.url, state.wants_described) != (url, described):
+        SinkState.objects.filter(pk=state.pk).update(**facts)
     return state
 
 

@@ -95,7 +95,8 @@ def _log_error(path: Path, error: OSError) -> LogError:
         return LogRefused(f"{path}: path contains a symlink, or a file used as a directory")
     if error.errno in {errno.ENXIO, errno.ENODEV}:
         return LogRefused(f"{path}: not a regular file")
-    return LogUnreadable(f"{path}: {error.strerror}")
+    needs = "; the worker needs the right to read it: see docs/production.md" if error.errno == errno.EACCES else ""
+    return LogUnreadable(f"{path}: {error.strerror}{needs}")
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import hashlib
 import json
 from typing import Any
 
+from apps.archive.sinks.facts import with_claimed_facts
 from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.environment import COUNT
 
@@ -19,7 +20,7 @@ MAPPINGS = {
     "dynamic": False,
     "properties": {
         **dict.fromkeys(("cluster", "scheduler", "job_id", "user", "account", "name", "request", "stage"), _WORD),
-        **dict.fromkeys(("script_sha256", "environment_sha256", "masked_names"), _WORD),
+        **dict.fromkeys(("script_sha256", "environment_sha256", "masked_names", "claimed"), _WORD),
         **dict.fromkeys(("script", "description", "arguments", "caveat"), _TEXT),
         **dict.fromkeys(("script_base64", "environment_base64", "description_base64"), _BYTES),
         **dict.fromkeys(("submitted_at", "captured_at"), _TIME),
@@ -43,6 +44,7 @@ def document_id(job: CapturedJob) -> str:
 
 def document(job: CapturedJob) -> dict[str, Any]:
     """Return the job as a document. What is empty is left out."""
+    job, claimed = with_claimed_facts(job)
     fields = {
         "cluster": job.cluster,
         "scheduler": job.scheduler,
@@ -56,6 +58,7 @@ def document(job: CapturedJob) -> dict[str, Any]:
         "stage": _clean(job.stage),
         "arguments": _clean(job.arguments),
         "caveat": _clean(job.caveat),
+        "claimed": claimed,
         "masked_names": [_clean(name) for name in job.masked_names],
         **_text("script", job.script),
         "script_sha256": hashlib.sha256(job.script).hexdigest(),

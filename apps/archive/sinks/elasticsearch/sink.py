@@ -26,6 +26,8 @@ _ADDRESS_OF_AN_OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-f]+>: ")
 class ElasticsearchSink:
     """Keeps a job as one document, under an id made of the job's key: written again, it is the same one."""
 
+    wants_described = True
+
     def __init__(self, *, scheme: str, hosts: Sequence[str], index: Index, credentials: Mapping[str, Any]) -> None:
         self._http = "https" if scheme.endswith("+https") else "http"
         self._hosts = [host if re.search(r":\d+$", host) else f"{host}:{_PORT}" for host in hosts]
@@ -71,8 +73,7 @@ class ElasticsearchSink:
             except ValueError as error:
                 refused[position] = str(error)
             else:
-                # Whatever the order in which workers write them, the copy that was captured last stays.
-                index |= {"version": max(0, microseconds(job.captured_at)), "version_type": "external_gte"}
+                index |= {"version": _version(job), "version_type": "external_gte"}
                 yield Operation(position, b"%s\n%s\n" % (as_json({"index": index}), as_json(document(job))))
 
     def _client(self) -> "Elasticsearch":
@@ -137,6 +138,11 @@ class ElasticsearchSink:
         except TransportError as error:
             reason = _ADDRESS_OF_AN_OBJECT.sub("", str(error.message))  # each time another one
             raise SinkUnavailable(f"{', '.join(self._hosts)}: {reason}") from error
+
+
+def _version(job: CapturedJob) -> int:
+    """Whatever the order in which workers write copies, the one captured last stays; of two, the one with its user."""
+    return max(0, 2 * microseconds(job.captured_at)) + bool(job.user)
 
 
 def _credentials() -> dict[str, Any]:

@@ -5,6 +5,7 @@ The same job is always the same message, so that readers can tell a second copy 
 
 import json
 from base64 import b64encode
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import orjson
@@ -22,7 +23,7 @@ def key(job: CapturedJob) -> bytes:
     return _utf8(f"{job.cluster}/{job.job_id}")
 
 
-def headers(job: CapturedJob) -> Headers:
+def headers(job: CapturedJob, claimed: Sequence[str] = ()) -> Headers:
     """Return what readers may select by without looking into the value; empty facts are left out."""
     facts = {
         "cluster": job.cluster,
@@ -33,12 +34,13 @@ def headers(job: CapturedJob) -> Headers:
         "account": job.account,
         "request": job.request_key,
         "stage": job.stage,
+        "claimed": " ".join(claimed),
     }
     return [_VERSION_HEADER, *((name, _utf8(fact)) for name, fact in facts.items() if fact)]
 
 
-def value(job: CapturedJob) -> bytes:
-    """Return the whole job as JSON in UTF-8."""
+def value(job: CapturedJob, claimed: Sequence[str] = ()) -> bytes:
+    """Return the whole job as JSON in UTF-8; the environment alone tells its facts that are `claimed`."""
     message = {
         "version": VERSION,
         "cluster": job.cluster,
@@ -53,6 +55,7 @@ def value(job: CapturedJob) -> bytes:
         "stage": job.stage,
         "arguments": job.arguments,
         "caveat": job.caveat,
+        "claimed": claimed,
         "masked_names": job.masked_names,
         "script": _content(job.script),
         "environment": _content(job.environment),

@@ -9,6 +9,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from apps.archive.sinks.base import SinkUnavailable, SinkURL
+from apps.archive.sinks.facts import with_claimed_facts
 from apps.archive.sinks.kafka import connection, message
 from apps.archive.wire.entry import CapturedJob
 
@@ -25,7 +26,7 @@ _REFUSALS = {
     KafkaError._INVALID_DIFFERENT_RECORD,
 }
 
-_Key = tuple[str, str, datetime]
+_Key = tuple[str, str, datetime, str]
 
 
 class KafkaSink:
@@ -34,6 +35,8 @@ class KafkaSink:
     Messages that Kafka does not answer stay with the producer, which goes on trying. The next `write`, of the same
     jobs, waits for them rather than sending them again: that would put them there twice.
     """
+
+    wants_described = True
 
     def __init__(self, *, name: str, topic: str, configuration: Mapping[str, Any]) -> None:
         self.name = name
@@ -90,12 +93,13 @@ class KafkaSink:
             return ""
         if job.size_bytes > self._max_bytes:  # which spares the encoding
             return self._too_large()
+        job, claimed = with_claimed_facts(job)
         try:
             self._open().produce(
                 self._topic,
-                message.value(job),
+                message.value(job, claimed),
                 message.key(job),
-                headers=message.headers(job),
+                headers=message.headers(job, claimed),
                 on_delivery=partial(self._answered, key),
             )
         except KafkaException as error:
@@ -168,7 +172,7 @@ class KafkaSink:
 
 
 def _key(job: CapturedJob) -> _Key:
-    return (job.cluster, job.job_id, job.submitted_at)
+    return (job.cluster, job.job_id, job.submitted_at, job.user)
 
 
 def _short(reason: str) -> str:
