@@ -14,6 +14,7 @@ import re2
 from django.db.models import TextChoices
 
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern
+from apps.diagnosis.engine.plain_lines import clean
 from apps.diagnosis.enums import Advice, Category, Role, Stream
 
 BUILT_IN = Path(__file__).with_name("catalogue.csv")
@@ -30,7 +31,7 @@ class CatalogueError(Exception):
     """A catalogue is invalid; the message names file, line and problem."""
 
 
-def _options() -> re2.Options:
+def latin_options() -> re2.Options:
     """Latin-1 makes every byte a character: any log matches, and spans are byte offsets."""
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1
@@ -40,7 +41,7 @@ def _options() -> re2.Options:
 
 
 def _compile(regex: str) -> re2._Regexp:
-    return re2.compile(f"(?m){regex}".encode(), _options())
+    return re2.compile(f"(?m){regex}".encode(), latin_options())
 
 
 def _choice(choices: type[Choice], row: dict[str, str], column: str) -> Choice:
@@ -108,7 +109,7 @@ class Catalogue:
             raise CatalogueError(f"{path}: {error}") from None
         self.version = hashlib.sha256(content).hexdigest()[:12]
         self._regexes = [_compile(pattern.regex) for pattern in self.patterns]
-        self._set = re2.Set.SearchSet(_options())
+        self._set = re2.Set.SearchSet(latin_options())
         for pattern in self.patterns:
             self._set.Add(f"(?m){pattern.regex}")
         self._set.Compile()
@@ -122,11 +123,11 @@ class Catalogue:
         hits: list[tuple[int, int, Hit]] = []
         offset, number = block.offset, block.first_line
         for raw in _chunks(block.data):
-            chunk = raw.replace(b"\r\n", b"\n")  # `$` does not match before a carriage return
+            chunk = clean(raw)
             found: dict[int, list[int]] = {}
             ends: list[int] = []
             for index in self._set.Match(chunk) or ():
-                for start, line in _matching_lines(self._regexes[index], chunk):
+                for start, line in matching_lines(self._regexes[index], chunk):
                     if seen[index] >= HITS_PER_PATTERN:
                         break
                     if start not in found:
@@ -165,7 +166,7 @@ def _chunks(data: bytes) -> Iterator[bytes]:
         position = end
 
 
-def _matching_lines(regex: re2._Regexp, chunk: bytes) -> Iterator[tuple[int, bytes]]:
+def matching_lines(regex: re2._Regexp, chunk: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield start and text of each line in which a match begins."""
     position = 0
     while position < len(chunk) and (match := regex.search(chunk, position)):

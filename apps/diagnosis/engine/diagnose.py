@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from apps.diagnosis import wording
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, LogClassifier, Outage, Reason, Verdict
+from apps.diagnosis.engine.chain import counted
 from apps.diagnosis.engine.tail import BUDGET_BYTES, WHOLE, WHOLE_BYTES, LogPart, read_back
 from apps.diagnosis.engine.verdict import decide
 from apps.diagnosis.enums import ReasonKind
@@ -20,6 +21,11 @@ class Diagnosis:
 
     verdict: Verdict
     hits: tuple[Hit, ...]
+
+    def by_weight(self) -> list[Hit]:
+        """Return all known errors: first those among the reasons of the verdict, then the others, both in log order."""
+        shown = {reason.target for reason in self.verdict.reasons}
+        return sorted(self.hits, key=lambda hit: f"{hit.stream}:{hit.offset}" not in shown)
 
 
 def read_log(descriptor: int, part: LogPart = WHOLE) -> Block:
@@ -45,7 +51,7 @@ def diagnose(
     all_reasons.extend(Reason(ReasonKind.LOG, wording.only_end_read(block)) for block in blocks if not block.is_whole)
     found = [hit for finding in findings for hit in finding.hits]
     hits = sorted(found, key=lambda hit: (hit.stream, hit.offset, hit.pattern.id))
-    verdict = decide(facts, hits, outages=outages, reasons=all_reasons, searched=bool(blocks))
+    verdict = decide(facts, counted(facts, hits, blocks), outages=outages, reasons=all_reasons, searched=bool(blocks))
     return Diagnosis(verdict, tuple(hits))
 
 

@@ -12,7 +12,10 @@ log = logging.getLogger(__name__)
 #: A plugin is a callable without arguments that returns a classifier, for example a class.
 REGISTRY: Registry[Callable[[], LogClassifier]] = Registry(
     group="opsportal.log_classifiers",
-    builtins={"catalogue": "apps.diagnosis.engine.catalogue:built_in"},
+    builtins={
+        "catalogue": "apps.diagnosis.engine.catalogue:built_in",
+        "grammar": "apps.diagnosis.engine.grammar:built_in",
+    },
 )
 
 

@@ -4,6 +4,7 @@ Order of evidence: end states that decide alone; known causes, earliest first; a
 generic errors; any other killing signal; symptoms, then consequences; outages of services it needed; the exit code.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -181,6 +182,33 @@ def _apply_outages(facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], 
     return decision
 
 
+def _further_hits(decision: Candidate, ranked: Sequence[Hit]) -> list[Hit]:
+    """Return more errors to show: of each kind the first, then other lines of the same kinds, the last ones first."""
+    places = {(decision.cause.stream, decision.cause.offset)} if decision.cause else set()
+    kinds = {decision.cause.pattern.id} if decision.cause else set()
+    firsts: list[Hit] = []
+    others: list[Hit] = []
+    for hit in ranked:
+        place = hit.stream, hit.offset
+        if place in places and hit.pattern.id in kinds:
+            continue
+        (others if hit.pattern.id in kinds else firsts).append(hit)
+        kinds.add(hit.pattern.id)
+    return [*firsts, *_unlike(decision, others)][: SHOWN_HITS - 1]
+
+
+def _unlike(decision: Candidate, hits: Sequence[Hit]) -> list[Hit]:
+    """Return hits from the last to the first, of lines that differ only in numbers the last."""
+    masked = {re.sub(r"\d+", "0", decision.cause.text)} if decision.cause else set()
+    kept = []
+    for hit in sorted(hits, key=lambda hit: -hit.offset):
+        text = re.sub(r"\d+", "0", hit.text)
+        if text not in masked:
+            masked.add(text)
+            kept.append(hit)
+    return kept
+
+
 def _other_reasons(
     facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], outages: Sequence[Outage]
 ) -> Iterable[Reason]:
@@ -194,11 +222,7 @@ def _other_reasons(
     for fact in (facts_of.deciding_state(facts), facts_of.killed_by(facts), facts_of.known_exit_code(facts)):
         if fact:
             yield Reason(fact.kind, fact.wording.reason)
-    seen = {decision.cause.pattern.id} if decision.cause else set()
-    for hit in ranked:
-        if hit.pattern.id not in seen and len(seen) < SHOWN_HITS:
-            seen.add(hit.pattern.id)
-            yield _hit_reason(hit)
+    yield from (_hit_reason(hit) for hit in _further_hits(decision, ranked))
     if decision.cause and decision.cause.pattern.advice != ADVICE_OF[VERDICT_OF[decision.category]]:
         yield Reason(ReasonKind.CATALOGUE, wording.catalogue_advice(decision.cause))
     yield from (_outage_reason(outage) for outage in outages if outage.overlap is Overlap.UNKNOWN)

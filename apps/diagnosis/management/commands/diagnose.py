@@ -73,7 +73,7 @@ def _as_json(found: Diagnosis) -> dict[str, object]:
         "service": verdict.service,
         "cause": verdict.cause.pattern.id if verdict.cause else None,
         "reasons": [{"kind": r.kind, "text": r.text, "target": r.target} for r in verdict.reasons],
-        "evidence": [_evidence(hit) for hit in found.hits],
+        "evidence": [_evidence(hit) for hit in found.by_weight()],
     }
 
 

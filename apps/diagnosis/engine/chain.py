@@ -1,0 +1,158 @@
+"""Which errors of a log count: those of the causal chain that ends it, not what the job had recovered from."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.engine.base import Block, Hit, JobFacts
+from apps.diagnosis.enums import VERDICT_OF, Category, Role, VerdictKind
+
+#: So many ordinary lines between two errors, and the job had gone on with its work.
+WORK_LINES = 40
+_RETRY = re.compile(
+    r"(?i)\bre-?tr(?:y|ies|ying|ied)\b|\battempt(?:ing)?\s?#?\d|\btry(?:ing)? again\b|\bwill (?:try|attempt)"
+    r"|reconnect|trying to recover|back-?off|fall(?:ing)? ?back"
+)
+_EXHAUSTED = re.compile(
+    r"(?i)max(?:imum)? retries|retries? exceeded|retry count exceeded|giving up|gave up|no more|exhausted"
+    r"|after \d+ (?:attempts|retries|tries)|last attempt|all attempts"
+)
+_SUCCESS = re.compile(
+    r"(?i)\b(?:attempt|retry|try|connection|transfer|copy|download|upload|open|stage-?(?:in|out)|request|read|write|access"
+    r"|server|file|input)\w*\b.{0,80}\b(?:ok|succe\w+|opened|(?:re-?)?(?:connected|established)|completed?|recovered"
+    r"|restored|done|finished)\b"
+    r"|\b(?:successfully|succeeded|recovered|reconnected|re-?established|restored|resumed)\b"
+    r"|\b(?:opened|connected to|downloaded|copied|transferred)\b"
+)
+_FAILURE = re.compile(r"(?i)\b(?:not|un\w+|fail\w*|error|could|cannot|without|never|dis\w+|0)\b")
+_ENDED_WELL = re.compile(
+    r"(?i)\b(?:(?:job|run|task|workflow|simulation|calculation|training|execution|script|program|pipeline|process\w*"
+    r"|analysis|step|all|everything)\b.{0,60}\b(?:completed?|finished|successful\w*|succeeded|ended|done)\b"
+    r"|success(?:ful|fully)?\b|normal(?:ly)? terminat\w+|terminated normally|execution complete|good ?bye|bye-bye"
+    r"|total (?:cpu |wall ?|elapsed |running |run )?time|elapsed time|finish(?:ed)? (?:time|at|on)|end time"
+    r"|exit(?:ed)?(?: with)?(?: code| status)?:? ?0\b|status 0\b|return value 0|completed after|job done|all done"
+    r"|(?:^|\s)done\.?$|time\s*:\s*\d|passed\b)"
+)
+_TRACE_LINE = re.compile(rb"[\s#\[|*=+\-~^>]|at |frame |\d{1,4}:\s|$")
+#: A step is cancelled once one of its tasks has failed.
+_TASK_FAILED = ("SLURM-TASK-EXIT", "SLURM-TASK-SIGNAL", "SLURM-OOM", "SLURM-OOM-TASK", "SLURM-TIMELIMIT")
+
+
+def counted(facts: JobFacts, hits: Sequence[Hit], blocks: Sequence[Block]) -> list[Hit]:
+    """Return the hits that may decide, in log order; the others stay evidence."""
+    found: list[Hit] = []
+    for block in blocks:
+        own = [hit for hit in hits if hit.stream == block.stream and hit.pattern.role is not Role.NOISE]
+        found += _of_block(facts, _distinct_lines(own, hits), block)
+    return found
+
+
+def _distinct_lines(own: Sequence[Hit], hits: Iterable[Hit]) -> list[Hit]:
+    """Leave one reading of each line: the catalogue knows better than the grammar, except where it only guesses."""
+    noise = {hit.offset for hit in hits if hit.pattern.role is Role.NOISE}
+    known = {hit.offset for hit in own if _is_known(hit) and hit.pattern.category is not Category.UNKNOWN}
+    read = {hit.offset: hit for hit in own if not _is_known(hit)}
+    return [
+        hit
+        for hit in own
+        if not (
+            _knows_better(read.get(hit.offset), hit)
+            if _is_known(hit)
+            else hit.offset in noise or (hit.offset in known and hit.pattern.role is Role.CONSEQUENCE)
+        )
+    ]
+
+
+def _is_known(hit: Hit) -> bool:
+    """Tell whether a hit is from a catalogue, not from the grammar, whose patterns have no regex of their own."""
+    return bool(hit.pattern.regex)
+
+
+def _knows_better(read: Hit | None, known: Hit) -> bool:
+    """Tell whether the grammar read in a line, by what it is about, what a general pattern only guesses."""
+    if read is None or known.pattern.role is Role.CAUSE or known.pattern.id == "PY-NOMODULE":
+        return False
+    vague = read.pattern.role is Role.CONSEQUENCE or read.pattern.id.startswith("UNCAUGHT")
+    return not vague and VERDICT_OF[read.pattern.category] != VERDICT_OF[known.pattern.category]
+
+
+def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
+    """Go back from the end of a log as long as one error led to the next; a cause of the catalogue always counts."""
+    failed = _is_failure(facts)
+    standing = [hit for at, hit in enumerate(hits) if not _recovered(hit, hits[at + 1 :], block)]
+    chain: list[Hit] = []
+    later, closed = len(block.data), False
+    for hit in reversed(standing):
+        begin = hit.offset - block.offset
+        worked = _work_between(block, begin, later) >= WORK_LINES
+        closed = closed or (worked and any(_speaks(each) for each in chain))
+        if closed:
+            break
+        if worked and not chain and not failed and not _is_strong(hit):
+            continue  # the job went on with its work after it
+        chain.append(hit)
+        later = begin
+    chain.reverse()
+    if chain and not failed and not any(_is_strong(hit) for hit in chain) and _ended_well(block, chain[-1]):
+        return []
+    return [hit for at, hit in enumerate(chain) if not _follows(hit, chain[:at])]
+
+
+def _is_failure(facts: JobFacts) -> bool:
+    """Tell whether the scheduler says that the job failed; without facts, the log has to show it."""
+    ended_well = facts.state in {None, JobState.COMPLETED}
+    return bool(facts.exit_code or facts.signal) or not ended_well
+
+
+def _is_strong(hit: Hit) -> bool:
+    """Tell whether an error ends a job wherever it stands: a cause, except of a service, which may be tried again."""
+    return hit.pattern.role is Role.CAUSE and not _is_service(hit)
+
+
+def _speaks(hit: Hit) -> bool:
+    return hit.pattern.role is not Role.CONSEQUENCE and hit.pattern.category is not Category.UNKNOWN
+
+
+def _is_service(hit: Hit) -> bool:
+    return VERDICT_OF[hit.pattern.category] is VerdictKind.SERVICE
+
+
+def _follows(hit: Hit, before: Sequence[Hit]) -> bool:
+    """Tell whether a hit is but the consequence of one before it."""
+    if hit.pattern.id == "SLURM-CANCELLED":
+        return any(other.pattern.id in _TASK_FAILED or other.pattern.service == "program" for other in before)
+    return False
+
+
+def _recovered(hit: Hit, after: Sequence[Hit], block: Block) -> bool:
+    """Tell whether the service of an error worked again: it was retried, and a later line says so or work went on."""
+    if not _is_service(hit):
+        return False
+    begin = hit.offset - block.offset
+    end = begin + 16 * 1024
+    lines = block.data[begin:end].decode("utf-8", "replace").split("\n")[:WORK_LINES]
+    retried = bool(_RETRY.search(hit.text) or any(_RETRY.search(line) for line in lines[1:3]))
+    if _EXHAUSTED.search(hit.text):
+        return False
+    for line in lines[1:]:
+        if _SUCCESS.search(line) and not _FAILURE.search(line):
+            return True
+    other = [each for each in after if not _is_service(each) and _speaks(each)]
+    return retried and bool(other)
+
+
+def _work_between(block: Block, begin: int, end: int) -> int:
+    """Count ordinary lines between two positions, up to what counts as work: not frames, lists or rulers."""
+    if end - begin > 256 * 1024:
+        return WORK_LINES
+    count = 0
+    for line in re.split(rb"[\r\n]", block.data[begin:end])[1:]:
+        count += not _TRACE_LINE.match(line)
+    return count
+
+
+def _ended_well(block: Block, last: Hit) -> bool:
+    """Tell whether the last lines after the last error say that the job came to its end."""
+    begin = max(last.offset - block.offset, len(block.data) - 4096)
+    lines = [line for line in block.data[begin:].decode("utf-8", "replace").split("\n") if line.strip()]
+    return any(_ENDED_WELL.search(line) and not re.search(r"(?i)fail|error|abort", line) for line in lines[1:][-12:])

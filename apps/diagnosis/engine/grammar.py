@@ -1,0 +1,167 @@
+"""Find errors that no catalogue knows: stack traces, words of the system, lines that say that they are errors."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+
+import re2
+
+from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern
+from apps.diagnosis.engine.catalogue import latin_options, matching_lines, text_of
+from apps.diagnosis.engine.messages import Meaning, meanings_of
+from apps.diagnosis.engine.plain_lines import LINE_CHARACTERS, clean, peel
+from apps.diagnosis.engine.traces import Message, trace_at
+from apps.diagnosis.enums import ADVICE_OF, VERDICT_OF, Category, Role
+
+#: The end of a log is read line by line: this much of it, and at most so many lines that speak of an error.
+WINDOW_BYTES = 1024 * 1024
+CANDIDATES = 400
+_SLICE = 64 * 1024
+QUIET_LEVELS = frozenset({"TRACE", "DEBUG", "VERBOSE", "INFO", "INFORMATION", "NOTICE", "NOTE", "WARN", "WARNING"})
+LOUD_LEVELS = frozenset({"ERROR", "ERR", "CRITICAL", "CRIT", "FATAL", "SEVERE", "ALERT", "EMERG"})
+WEIGHT = {role: weight for weight, role in enumerate(Role)}
+#: Words of lines that are worth a look.
+_CANDIDATE = (
+    r"(?i)error|exception|fatal|fail|abort|panic|traceback|kill|segmentation|signal|sig[a-z]{3,4}\b|terminat|denied"
+    r"|refused|timed? ?out|time-?out|cannot|can't|unable|could ?n.t|could not|not found|no such|invalid|unreachable"
+    r"|stale|expired|quota|no space|space left|cancel|assert|core dumped|critical|severe|memory|unresolved|undefined"
+    r"|missing|halted|exceed|lost|corrupt|what\(\)|caused by|illegal|forrtl|exit(?:ed)?\b|broken pipe|unexpected"
+    r"|not connected|interrupt|does not exist|bus error|term_|malformed|requested access|unknown|too many|wrong"
+    r"|mismatch|condor_rm|was held|not allowed|must be|bad "
+)
+#: Lines that say by their form that they are errors: a program's last words.
+_ERROR_LINE = (
+    r"^(?:[\w./()\[\]<>:-]{1,120}[ :]+){0,4}?(?:\*{1,5} ?)?(?:[\w.]{0,60})"
+    r"(?:Error|ERROR|error|Exception|FATAL|Fatal|fatal error|CRITICAL|SEVERE|E R R O R)(?:\(\w{0,20}\))?\s?"
+    r"(?:[:!>\]]|\*|-|\[|$| in\b| \w)"
+    r"|(?i)^(?:\S{1,80}:\s)?(?:failed|failure|unable|could not|cannot|can't|aborting|aborted|panic|assertion|invalid"
+    r"|unknown|undefined|illegal|missing|unexpected|bad)\b"
+    r"|(?i)\b(?:assertion\b.{0,200}\bfailed|panicked at|(?:has|have|had|was|is|are|did) (?:failed|not \w+ed)"
+    r"|failed (?:to|with|on|at|for)\b|undefined reference|not recognized|not allowed|must be|no match for"
+    r"|is not defined)"
+)
+#: Columns of numbers and names of files that speak of errors, and what is tried again.
+_NUMBERS = re.compile(r"(?i)errors?\s?[:=]\s?[-+]?[\d.]|stderr|\.err\b|\berror\.log|retry")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The end of a block as clean lines: their offsets in the file and the number of the first one."""
+
+    lines: Sequence[bytes]
+    starts: Sequence[int]
+    first_line: int | None
+
+
+def window_of(block: Block, size: int = WINDOW_BYTES) -> Window:
+    """Return the last lines of a block, at most `size` bytes of them."""
+    cut = max(0, len(block.data) - size)
+    if cut:
+        cut = block.data.find(b"\n", cut) + 1 or cut
+    raw = block.data[cut:]
+    starts = [0, *accumulate(len(line) + 1 for line in raw.split(b"\n"))]
+    first = None if block.first_line is None else block.first_line + block.data.count(b"\n", 0, cut)
+    return Window(clean(raw).split(b"\n"), [block.offset + cut + start for start in starts], first)
+
+
+class Grammar:
+    """The classifier of last resort: it reads the end of a log by its form."""
+
+    name = "grammar"
+
+    def __init__(self) -> None:
+        self._candidate = re2.compile(_CANDIDATE.encode(), latin_options())
+        self._error_line = re2.compile(_ERROR_LINE.encode(), latin_options())
+
+    def classify(self, facts: JobFacts, block: Block) -> Findings:
+        """Return the errors at the end of `block`, in log order."""
+        window = window_of(block)
+        rows = self._candidates(window)
+        if not rows:
+            return Findings()
+        first, last = rows[0], min(len(window.lines), rows[-1] + 40)
+        text = [line[: 2 * LINE_CHARACTERS].decode("utf-8", "replace") for line in window.lines[first:last]]
+        hits: list[Hit] = []
+        done = -1
+        for row in rows:
+            if row <= done:
+                continue
+            trace = trace_at(text, row - first)
+            if trace:
+                done = first + trace.end - 1
+                said = _telling(trace.messages)
+            else:
+                said = [Message(row - first, text[row - first])]
+            for message in said:
+                found = self._meaning(message, in_trace=trace is not None)
+                if found:
+                    hits.append(_hit(found, window, first + message.row, message, block))
+        return Findings(hits=tuple(_distinct(hits)))
+
+    def _candidates(self, window: Window) -> list[int]:
+        """Return the rows that speak of an error, the last ones, in order."""
+        rows: list[int] = []
+        end = len(window.lines)
+        while end > 0 and len(rows) < CANDIDATES:
+            begin, size = end, 0
+            while begin > 0 and size < _SLICE:
+                begin -= 1
+                size += len(window.lines[begin]) + 1
+            chunk = b"\n".join(window.lines[begin:end])
+            ends = [*accumulate(len(line) + 1 for line in window.lines[begin:end])]
+            found = [begin + bisect_right(ends, start) for start, _ in matching_lines(self._candidate, chunk)]
+            rows = found[-CANDIDATES:] + rows
+            end = begin
+        return rows[-CANDIDATES:]
+
+    def _meaning(self, message: Message, *, in_trace: bool) -> Meaning | None:
+        """Return what a message means; None if it is no error."""
+        line = peel(message.text)
+        if line.level in QUIET_LEVELS and not in_trace:
+            return None
+        found = meanings_of(line.message)
+        if found is None:
+            return None
+        if found:
+            return min(found, key=lambda meaning: WEIGHT[meaning.role])
+        if in_trace:
+            kind = message.type.rpartition(".")[2] or "ERROR"
+            return Meaning(f"UNCAUGHT-{kind}"[:64], Category.EXPERIMENT_CODE, "program", Role.SYMPTOM)
+        loud = line.level in LOUD_LEVELS and len(line.message) > 3
+        if (loud or self._error_line.search(line.message.encode("latin-1", "replace"))) and not _NUMBERS.search(
+            line.message
+        ):
+            return Meaning("ERROR-LINE", Category.EXPERIMENT_CODE, "program", Role.CONSEQUENCE)
+        return None
+
+
+def _telling(messages: Sequence[Message]) -> list[Message]:
+    """Return root cause and last message of a trace."""
+    return [*messages[:1], *(messages[-1:] if len(messages) > 1 else ())]
+
+
+def _distinct(hits: Sequence[Hit]) -> Iterator[Hit]:
+    """Yield hits, of one line the first."""
+    seen = set()
+    for hit in hits:
+        if hit.offset not in seen:
+            seen.add(hit.offset)
+            yield hit
+
+
+def _hit(meaning: Meaning, window: Window, row: int, message: Message, block: Block) -> Hit:
+    verdict = VERDICT_OF[meaning.category]
+    pattern = Pattern(meaning.id, meaning.category, meaning.service, "", ADVICE_OF[verdict], meaning.role, "stdout", "")
+    text = text_of(window.lines[row][:1000])
+    number = None if window.first_line is None else window.first_line + row
+    fields = {"frame": message.frame} if message.frame else {}
+    return Hit(pattern, number, window.starts[row], text, 0, fields, block.stream)
+
+
+@cache
+def built_in() -> Grammar:
+    """Return the grammar, made once per process."""
+    return Grammar()

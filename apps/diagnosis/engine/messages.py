@@ -1,0 +1,70 @@
+"""What an error message is about: the words of the operating system, of protocols and of common libraries.
+
+Each row of `messages.csv` has an id, what the failure means, who said so, its place in the causal chain, and a regex in
+RE2's syntax without regard to case. A failure at a path depends on whose path it is.
+"""
+
+import csv
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import re2
+
+from apps.diagnosis.engine.catalogue import latin_options
+from apps.diagnosis.enums import Category, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a message means. `id` is the name of the known error that it is shown as."""
+
+    id: str
+    category: Category
+    service: str
+    role: Role
+
+
+#: Below these, files belong to the site or a service, not to the job.
+SITE_MOUNTS = ("/cvmfs/", "/pnfs/", "/eos/", "/afs/", "/dcache/", "/stash/", "/osdf/")
+LOCAL_HOSTS = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|::1)\b")
+
+
+def _load() -> tuple[tuple[Meaning, ...], re2.Set]:
+    """Read the table: the meaning of each row, and the matcher of all rows."""
+    meanings, matcher = [], re2.Set.SearchSet(latin_options())
+    with Path(__file__).with_name("messages.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            meanings.append(Meaning(row["id"], Category(row["category"]), row["service"], Role(row["role"])))
+            matcher.Add(f"(?i){row['regex']}")
+    matcher.Compile()
+    return tuple(meanings), matcher
+
+
+MEANINGS, _MATCHER = _load()
+
+
+def meanings_of(message: str) -> list[Meaning] | None:
+    """Return what a message can mean, in order of the table; None if it says itself that it is harmless."""
+    found = [MEANINGS[index] for index in sorted(_MATCHER.Match(message.encode("latin-1", "replace")) or ())]
+    if any(meaning.role is Role.NOISE for meaning in found):
+        return None
+    return [about(meaning, message) for meaning in found]
+
+
+def about(meaning: Meaning, message: str) -> Meaning:
+    """Return what a message means in view of the file or host that it names."""
+    at_site = any(mount in message for mount in SITE_MOUNTS)
+    if (
+        meaning.id == "MISSING-FILE"
+        and at_site
+        and re.search(r"/cvmfs/[\w.\-]{1,80}(?:/[\w.\-]{0,80})?['\":\s]", message)
+    ):
+        return replace(meaning, id="SITE-FILE", category=Category.SITE, service="cvmfs")
+    if meaning.id == "MISSING-FILE" and re.search(r"(?:root|davs|srm|gsiftp|xroot)://", message):
+        return replace(meaning, id="REMOTE-FILE", category=Category.SERVICE, service="storage")
+    if meaning.id in {"CONNECTION", "HTTP-SERVICE"} and LOCAL_HOSTS.search(message):
+        return replace(
+            meaning, id="LOCAL-CONNECTION", category=Category.EXPERIMENT_CODE, service="program", role=Role.SYMPTOM
+        )
+    return meaning

@@ -1,0 +1,91 @@
+"""Lines as a person would read them: without progress bars, colours, NULs, and the prefixes that loggers put before.
+
+Cleaning keeps the number of lines, so that a line of the clean text is that line of the file.
+"""
+
+import codecs
+import re
+from typing import NamedTuple
+
+_ANSI = re.compile(rb"\x1b(?:\[[0-?]{0,30}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_=>])")
+_OVERWRITTEN = re.compile(rb"[^\n\r]*\r(?=[^\n\r])")
+_MESSAGE = re.compile(r'"(?:message|msg|log|error|event)"\s*:\s*"((?:[^"\\]|\\.){1,2000})"')
+_LEVEL = (
+    r"TRACE|DEBUG|VERBOSE|INFO|INFORMATION|NOTICE|NOTE|WARN|WARNING|ERROR|ERR|CRITICAL|CRIT|FATAL|SEVERE|ALERT|EMERG"
+)
+#: What loggers, MPI launchers and containers write before a message. Each is bounded and needs its own delimiter.
+_CLOCK = r"\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?"
+_PREFIXES = re.compile(
+    r"""\s{0,200}(?:
+      \[?(?:[A-Z][a-z]{2},?\s)?\d{4}[-/.]\d\d[-/.]\d\d[T\s_:]+CLOCK\s?(?:Z|[+-]\d\d:?\d\d|UTC|ZONE)?\]?[:,]?
+    | \[?\d{1,2}[-/ ](?:[A-Z][a-z]{2}|\d\d)[-/ ]\d{2,4}[T\s:]+CLOCK(?:\sZONE)?\]?[:,]?
+    | \[?(?:[A-Z][a-z]{2},?\s)?[A-Z][a-z]{2}[-\s]+\d\d?[\s,]+(?:\d{4}[\s,]+)?CLOCK(?:\sZONE)?(?:\s\d{4})?\]?[:,]?
+    | \[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?[:,]?(?=\s)
+    | \[\s{0,3}[\w.\-]{1,60}\s{0,3}\](?=\s|:|\[)[:,]?
+    | \[(?:rank|[\w.\-]{1,60}:)\s?\d{1,9}(?:,\w{1,10})?(?::\d{1,9})*\][:,]?
+    | (?:rank|node|task|worker|step|proc(?:ess)?|thread)[\s_\-]?\d{1,6}\s?(?::|\||\])
+    | -?\d{1,6}:(?=\s|[A-Z])
+    | [\w.\-]{1,40}\s{1,8}\|(?=\s)
+    | [EWIF]\d{4}\s\d\d:\d\d:\d\d\.\d{3,9}\s{1,8}\d{1,9}\s[\w.\-]{1,80}:\d{1,6}\]
+    | <\w{1,9}>(?=\s)
+    | (?:[>|]\s)
+    | [-=\s]{0,8}\[?\(?(?P<mild>[Ww]arning|[Ii]nfo|[Nn]ote|[Dd]ebug|[Hh]int)\)?\]?\s?[:|]
+    | [-=\s]{0,8}\[?\(?(?P<level>LEVEL)\)?\]?(?:\s{0,12}[:|\]\-]+|(?=\s))
+    )""".replace("LEVEL", _LEVEL)
+    .replace("CLOCK", _CLOCK)
+    .replace("ZONE", r"(?:UTC|GMT|[A-Z]{2,3}T)\b"),
+    re.VERBOSE,
+)
+_LEVEL_WITHIN = re.compile(rf"^(?:[\w.:()/\-]{{1,80}}[\s|:\-]{{1,12}}){{0,3}}[\[(<]?(?P<level>{_LEVEL})\b(?![\w.(/=])")
+#: Python's warnings: the category, and the line of source under it.
+_WARNING = re.compile(r"^\S{0,300}:\d{1,7}: \w{0,60}Warning:|^\w{0,60}Warning:|\bwarnings\.warn\(")
+LINE_CHARACTERS = 2000
+
+
+class Line(NamedTuple):
+    """A line without its prefixes: its indent before the message, its message, its level in capitals or ""."""
+
+    indent: int
+    message: str
+    level: str
+
+
+def clean(data: bytes) -> bytes:
+    """Return whole lines as they would be read on a terminal: as many lines, each at most as long."""
+    if b"\x00" in data:
+        data = data.replace(b"\x00", b"")
+    data = data.removeprefix(codecs.BOM_UTF16_LE).removeprefix(codecs.BOM_UTF16_BE).removeprefix(codecs.BOM_UTF8)
+    if b"\x1b" in data:
+        data = _ANSI.sub(b"", data)
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+        if b"\r" in data:
+            data = b"\n".join(_last_segment(line) for line in data.split(b"\n"))
+    return data
+
+
+def _last_segment(line: bytes) -> bytes:
+    """Return what a progress bar left on its line."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2] if b"\r" in line else line
+
+
+def peel(text: str) -> Line:
+    """Take the prefixes off a line; a message that is nothing but prefixes stays as it is."""
+    text = text[:LINE_CHARACTERS].rstrip()
+    level, position = "", 0
+    if text.startswith("{") and (found := _MESSAGE.search(text)):
+        level = next((word for word in ("ERROR", "FATAL", "CRITICAL", "WARN", "INFO") if word in text.upper()), "")
+        text = found[1].replace("\\n", " ")
+    for _ in range(6):
+        match = _PREFIXES.match(text, position)
+        if not match or match.end() >= len(text):
+            break
+        level = match["level"] or match["mild"] or level
+        position = match.end()
+    message = text[position:]
+    if _WARNING.search(message):
+        level = "WARNING"
+    if not level and (within := _LEVEL_WITHIN.match(message.lstrip())):
+        level = within["level"]
+    stripped = message.lstrip()
+    return Line(len(message) - len(stripped), stripped, level.upper())

@@ -1,0 +1,147 @@
+"""Stack traces of many languages as units: where one ends, and the messages inside that say what went wrong."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from apps.diagnosis.engine.plain_lines import peel
+
+#: A longer trace is cut.
+TRACE_LINES = 400
+_PYTHON = "Traceback (most recent call last)"
+_CHAINED = ("During handling of the above", "The above exception was the direct cause")
+_FRAME = re.compile(r'\s{0,200}File "(?P<file>[^"]{1,300})", line (?P<line>\d{1,9})(?:, in (?P<where>\S{1,100}))?')
+_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,160})(?:\((?P<code>-?\d{1,5})\))?(?::|$)")
+_JAVA = re.compile(
+    r'(?:Exception in thread "[^"]{1,100}" )?(?:Caused by: )?[a-zA-Z_$][\w$]{0,60}(?:\.[\w$]{1,80}){1,12}'
+    r"(?:Exception|Error|Throwable)\b"
+)
+_HEADERS = re.compile(
+    r"(?:fatal error|error|caused by|command error|exception message|error message|additional info|message|what\(\)"
+    r"|\S{0,40} ?(?:fatal )?error(?: message)?(?: is)?)\s?:$",
+    re.IGNORECASE,
+)
+_LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "/usr/lib")
+
+
+class Message(NamedTuple):
+    """One message of a trace: its line in the window, its text, the type of the exception, where it was raised."""
+
+    row: int
+    text: str
+    type: str = ""
+    frame: str = ""
+
+
+class Trace(NamedTuple):
+    """A trace: the row after its last line, and its messages, the root cause first."""
+
+    end: int
+    messages: tuple[Message, ...]
+
+
+def trace_at(lines: Sequence[str], row: int) -> Trace | None:
+    """Return the trace that begins at a line; None if none does."""
+    if _PYTHON in lines[row]:
+        return _python(lines, row)
+    message = peel(lines[row]).message
+    if _JAVA.match(message):
+        return _java(lines, row)
+    if message.startswith("terminate called"):
+        return _terminate(lines, row)
+    if "G4Exception" in message and not message.startswith("-"):
+        return _geant(lines, row)
+    if _HEADERS.match(message) or message.startswith("At line ") and "of file" in message:
+        return _header(lines, row)
+    return None
+
+
+def _python(lines: Sequence[str], row: int) -> Trace:
+    """Read Python's traceback, also chained, indented, or with a logger's prefix before each line."""
+    messages: list[Message] = []
+    prefix = lines[row].index(_PYTHON)
+    indent = len(lines[row]) - len(lines[row].lstrip()) if not lines[row][:prefix].strip() else None
+    frame, end = "", row + 1
+    while end < min(len(lines), row + TRACE_LINES):
+        text = lines[end]
+        found = _FRAME.search(text)
+        if found:
+            if not frame or not any(part in found["file"] for part in _LIBRARIES):
+                frame = f"{found['file'].rpartition('/')[2]}:{found['line']}"
+            end += 1
+            continue
+        body = text if indent is not None else peel(text).message
+        depth = len(body) - len(body.lstrip())
+        if indent is None and end + 1 < len(lines) and (_FRAME.search(lines[end - 1]) or not body.strip()):
+            end += 1  # a line of source: its indent went with the prefix
+            continue
+        if body.strip() and depth <= (indent or 0) and not body.lstrip().startswith(("[Previous line", "^", "~", "|")):
+            kind = _EXCEPTION.match(body.lstrip())
+            messages.append(Message(end, body.strip(), kind["type"] if kind else "", frame))
+            following = _chained(lines, end)
+            if following is None:
+                end += 1
+                break
+            end, frame = following + 1, ""
+            continue
+        end += 1
+    return Trace(end, tuple(messages))
+
+
+def _chained(lines: Sequence[str], row: int) -> int | None:
+    """Return the row of the next traceback if it belongs to the one whose message is at `row`."""
+    for at in range(row + 1, min(len(lines), row + 12)):
+        if any(words in lines[at] for words in _CHAINED):
+            for header in range(at + 1, min(len(lines), at + 6)):
+                if _PYTHON in lines[header]:
+                    return header
+    return None
+
+
+def _java(lines: Sequence[str], row: int) -> Trace | None:
+    """Read a Java or Groovy stack trace: the deepest `Caused by` is the root cause."""
+    messages = [Message(row, peel(lines[row]).message)]
+    end = row + 1
+    while end < min(len(lines), row + TRACE_LINES):
+        text = lines[end].strip()
+        if text.startswith("Caused by:"):
+            messages.insert(0, Message(end, text))
+        elif not text.startswith(("at ", "... ", "Suppressed:")):
+            break
+        end += 1
+    return Trace(end, tuple(messages)) if end > row + 1 or "Exception in thread" in lines[row] else None
+
+
+def _terminate(lines: Sequence[str], row: int) -> Trace:
+    """Read what C++ says of an exception that nobody caught."""
+    for at in range(row, min(len(lines), row + 4)):
+        _, found, text = lines[at].partition("what():")
+        if found:
+            return Trace(at + 1, (Message(at, text.strip() or lines[at].strip()),))
+    return Trace(row + 1, (Message(row, peel(lines[row]).message),))
+
+
+def _geant(lines: Sequence[str], row: int) -> Trace:
+    """Read an exception of Geant4, which is often just a warning."""
+    end = next(
+        (
+            at
+            for at in range(row, min(len(lines), row + 60))
+            if "G4Exception-END" in lines[at] or "***" in lines[at][:6] and at > row
+        ),
+        row,
+    )
+    text = " ".join(line.strip() for line in lines[row : end + 1])[:1500]
+    if "just a warning" in text:
+        return Trace(end + 1, ())
+    said = [Message(at, lines[at].strip()) for at in range(row + 2, min(end, row + 8)) if lines[at].strip()]
+    named = [message for message in said if re.search(r"fail|error|abandon|abort|problem", message.text, re.IGNORECASE)]
+    return Trace(end + 1, (*named[:1], Message(row, peel(lines[row]).message)))
+
+
+def _header(lines: Sequence[str], row: int) -> Trace:
+    """Read a heading like `Fatal error:`, whose message is the next line that is not empty."""
+    for at in range(row + 1, min(len(lines), row + 4)):
+        if text := lines[at].strip():
+            return Trace(row + 1, (Message(at, peel(text).message),))
+    return Trace(row + 1, ())

@@ -1,0 +1,1 @@
+"""How often verdicts on real logs are right: labels, sources, and the run over them."""

@@ -1,0 +1,127 @@
+"""Errors that no catalogue knows: traces, words of the system, and what a job recovered from."""
+
+import codecs
+
+import pytest
+
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.engine.base import Block, JobFacts
+from apps.diagnosis.engine.diagnose import Diagnosis, diagnose
+from apps.diagnosis.engine.plain_lines import clean, peel
+from apps.diagnosis.engine.registry import classifiers
+
+TRACE = 'Traceback (most recent call last):\n  File "/site-packages/x.py", line 3, in read\n    f.read()\n'
+
+
+def judge(text: str | bytes, facts: JobFacts | None = None) -> Diagnosis:
+    data = text if isinstance(text, bytes) else text.encode()
+    return diagnose(facts or JobFacts(), [Block(data, 0, len(data), 1)], classifiers=classifiers())
+
+
+CASES = {
+    "stale handle in a traceback": (TRACE + "OSError: [Errno 116] Stale file handle\n", "service", 4),
+    "full disk in a traceback": (TRACE + "OSError: [Errno 28] No space left on device: 'a'\n", "resource", 4),
+    "file that is not there": (TRACE + "FileNotFoundError: [Errno 2] No such file or directory: 'a.cfg'\n", "code", 4),
+    "file that a door does not give": (
+        "Failed to open the file 'root://door.example.org//store/a.root'\n",
+        "service",
+        1,
+    ),
+    "server on the job's own host": (
+        "curl: (7) Failed to connect to localhost port 80: Connection refused\n",
+        "code",
+        1,
+    ),
+    "name of an exception of its own": (TRACE + "pkg.mine.BadRun: run 7\n", "code", 4),
+    "traceback with a prefix on each line": (
+        "".join(f"2026-01-02 10:00:00,123 ERROR {line}\n" for line in (TRACE + "KeyError: 'x'").split("\n")),
+        "code",
+        4,
+    ),
+    "exception that another one hides": (
+        (
+            f"{TRACE}TimeoutError: [Errno 110] Connection timed out\n\n"
+            f"During handling of the above exception, another exception occurred:\n\n{TRACE}RuntimeError: cannot load\n"
+        ),
+        "service",
+        4,
+    ),
+    "root cause of java": (
+        (
+            'Exception in thread "main" a.b.LoadException: no\n\tat a.b.C(C.java:1)\n'
+            "Caused by: java.io.IOException: No space left on device\n\t... 2 more\n"
+        ),
+        "resource",
+        3,
+    ),
+    "message under its heading": ("Program:     gmx grompp\n\nFatal error:\nToo many warnings (1).\n", "code", 4),
+    "limit that pbs reports": ("step 7\n=>> PBS: job killed: walltime 70 exceeded limit 60\n", "resource", 2),
+    "limit that lsf reports": ("TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\n", "resource", 1),
+    "owner who killed it": ("TERM_OWNER: job killed by owner.\nExited with exit code 130.\n", "user", 1),
+    "kill that mpi reports": ("mpirun noticed that process rank 1 exited on signal 9 (Killed).\n", "resource", 1),
+    "step that was cancelled for a task": (
+        "srun: error: n1: task 7: Aborted\nslurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-01-01T00:00 ***\n",
+        "code",
+        1,
+    ),
+    "progress bar before it": ("10%|#  \r99%|###\rRuntimeError: shape is invalid\n", "code", 1),
+    "colours": ("\x1b[31mERROR\x1b[0m: \x1b[1mcannot find the geometry\x1b[0m\n", "code", 1),
+    "utf-16": (codecs.BOM_UTF16_LE + "fine\nERROR: no such detector\n".encode("utf-16-le"), "code", 2),
+}
+
+
+@pytest.mark.parametrize(("text", "verdict", "line"), CASES.values(), ids=CASES.keys())
+def test_error_that_no_catalogue_knows(text, verdict, line):
+    found = judge(text).verdict
+    assert (found.verdict, found.cause.line) == (verdict, line)
+
+
+RECOVERED = (
+    "WARNING: [Errno 110] Connection timed out, retrying in 5 s (attempt 1 of 3)\nattempt 2 succeeded\n"
+    "Error: connect to db.example.org: Connection refused\nwill try again in 2 s\nconnected to db.example.org\n"
+)
+
+
+@pytest.mark.parametrize("case", [name for name, (_, verdict, _) in CASES.items() if verdict == "code"])
+def test_recovered_accesses_change_nothing(case):
+    text, verdict, line = CASES[case]
+    text = text.removeprefix(codecs.BOM_UTF16_LE).replace(b"\0", b"").decode() if isinstance(text, bytes) else text
+    found = judge(RECOVERED + text).verdict
+    assert (found.verdict, found.cause.line) == (verdict, line + 5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        RECOVERED,
+        RECOVERED + "processing event 1\n" * 60,
+        "ERROR: cannot read calibration, using the default\n" + "event 1\n" * 60,
+        "rms error = 0.01\nerrors: 0\nFailed: 0\nw.py:3: UserWarning: failed to guess the mass\n",
+        "ERROR in event 7 skipped\nJob completed successfully\n",
+        "*** G4Exception : X\n issued by : Y\nfailed\n*** This is just a warning message. ***\n",
+    ],
+)
+def test_good_log_has_no_verdict(text):
+    assert judge(text).verdict.verdict == "unknown"
+
+
+def test_uncaught_error_is_not_sure_and_never_retried():
+    found = judge("ERROR: it broke\n", JobFacts(state=JobState.FAILED, exit_code=1)).verdict
+    assert (found.verdict, found.confidence, found.advice) == ("code", "low", "debug")
+
+
+def test_evidence_begins_with_what_decided():
+    found = judge("Warning: Connection refused, retrying\n" * 9 + "attempt 2 succeeded\n" + CASES["colours"][0])
+    assert found.by_weight()[0] == found.verdict.cause
+
+
+def test_cleaning_keeps_lines_and_peeling_takes_prefixes():
+    assert clean(b"a\r\nb\rc\n\x1b[1mE\x1b[0m\x00\n").split(b"\n") == [b"a", b"c", b"E", b""]
+    for text in (
+        "[2026-01-02T03:04:05.678Z] [rank3]: ERROR: lost",
+        "Jan 02 03:04:05 ERROR - lost",
+        "12: lost",
+        '{"level": "error", "message": "lost"}',
+        "worker_1  | lost",
+    ):
+        assert peel(text).message == "lost", text
