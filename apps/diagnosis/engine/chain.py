@@ -1,7 +1,7 @@
 """Which errors of a log count: those of the causal chain that ends it, not what the job had recovered from."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.engine.base import Block, Hit, JobFacts
@@ -40,27 +40,34 @@ _TASK_FAILED = ("SLURM-TASK-EXIT", "SLURM-TASK-SIGNAL", "SLURM-OOM", "SLURM-OOM-
 
 def counted(facts: JobFacts, hits: Sequence[Hit], blocks: Sequence[Block]) -> list[Hit]:
     """Return the hits that may decide, in log order; the others stay evidence."""
-    found: list[Hit] = []
-    for block in blocks:
-        own = [hit for hit in hits if hit.stream == block.stream and hit.pattern.role is not Role.NOISE]
-        found += _of_block(facts, _distinct_lines(own, hits), block)
-    return found
-
-
-def _distinct_lines(own: Sequence[Hit], hits: Iterable[Hit]) -> list[Hit]:
-    """Leave one reading of each line: the catalogue knows better than the grammar, except where it only guesses."""
-    noise = {hit.offset for hit in hits if hit.pattern.role is Role.NOISE}
-    known = {hit.offset for hit in own if _is_known(hit) and hit.pattern.category is not Category.UNKNOWN}
-    read = {hit.offset: hit for hit in own if not _is_known(hit)}
+    read = {(hit.stream, hit.offset): hit for hit in hits if not _is_known(hit)}
+    telling = [
+        hit
+        for hit in hits
+        if hit.pattern.role is not Role.NOISE
+        and not (_is_known(hit) and _knows_better(read.get((hit.stream, hit.offset)), hit))
+    ]
     return [
         hit
-        for hit in own
-        if not (
-            _knows_better(read.get(hit.offset), hit)
-            if _is_known(hit)
-            else hit.offset in noise or (hit.offset in known and hit.pattern.role is Role.CONSEQUENCE)
-        )
+        for block in blocks
+        for hit in _of_block(facts, [hit for hit in telling if hit.stream == block.stream], block)
     ]
+
+
+def one_reading(hits: Sequence[Hit]) -> list[Hit]:
+    """Leave out what the grammar read in lines that the catalogue knows, or knows to be harmless, as well or better."""
+    known: dict[tuple[str, int], list[Hit]] = {}
+    for hit in hits:
+        if _is_known(hit):
+            known.setdefault((hit.stream, hit.offset), []).append(hit)
+    return [hit for hit in hits if _is_known(hit) or _adds(hit, known.get((hit.stream, hit.offset), ()))]
+
+
+def _adds(read: Hit, known: Sequence[Hit]) -> bool:
+    """Tell whether what the grammar read in a line says more than the catalogue's hits there."""
+    if any(hit.pattern.role is Role.NOISE for hit in known):
+        return False
+    return all(hit.pattern.category is Category.UNKNOWN or _knows_better(read, hit) for hit in known)
 
 
 def _is_known(hit: Hit) -> bool:

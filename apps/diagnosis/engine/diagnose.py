@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from apps.diagnosis import wording
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, LogClassifier, Outage, Reason, Verdict
-from apps.diagnosis.engine.chain import counted
+from apps.diagnosis.engine.chain import counted, one_reading
 from apps.diagnosis.engine.tail import BUDGET_BYTES, WHOLE, WHOLE_BYTES, LogPart, read_back
 from apps.diagnosis.engine.verdict import decide
 from apps.diagnosis.enums import ReasonKind
@@ -50,7 +50,7 @@ def diagnose(
     all_reasons = [*reasons, *(reason for finding in findings for reason in finding.reasons)]
     all_reasons.extend(Reason(ReasonKind.LOG, wording.only_end_read(block)) for block in blocks if not block.is_whole)
     found = [hit for finding in findings for hit in finding.hits]
-    hits = sorted(found, key=lambda hit: (hit.stream, hit.offset, hit.pattern.id))
+    hits = sorted(one_reading(found), key=lambda hit: (hit.stream, hit.offset, hit.pattern.id))
     verdict = decide(facts, counted(facts, hits, blocks), outages=outages, reasons=all_reasons, searched=bool(blocks))
     return Diagnosis(verdict, tuple(hits))
 
