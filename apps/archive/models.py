@@ -302,7 +302,6 @@ class SinkState(models.Model):
     url = models.CharField(max_length=2000)
     failures = models.IntegerField(default=0, help_text="In a row.")
     retry_at = models.DateTimeField(null=True)
-    asked_at = models.DateTimeField(null=True)
     written_at = models.DateTimeField(null=True)
     written = models.BigIntegerField(default=0, help_text="Jobs.")
     last_error = models.CharField(max_length=500, blank=True)

@@ -291,7 +291,6 @@ def test_slow_sink_keeps_one_worker_busy_and_its_batch_goes_with_the_last_delive
         return keep(jobs)
 
     monkeypatch.setattr(slow, "write", write)
-    monkeypatch.setattr(delivery, "_SILENT", timedelta(0))
     monkeypatch.setattr(tasks, "TURN_SECONDS", 1)
     accept_each([1])
     with in_threads(archive_batches):

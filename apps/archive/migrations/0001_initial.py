@@ -199,7 +199,6 @@ class Migration(migrations.Migration):
                 ('url', models.CharField(max_length=2000)),
                 ('failures', models.IntegerField(default=0, help_text='In a row.')),
                 ('retry_at', models.DateTimeField(null=True)),
-                ('asked_at', models.DateTimeField(null=True)),
                 ('written_at', models.DateTimeField(null=True)),
                 ('written', models.BigIntegerField(default=0, help_text='Jobs.')),
                 ('last_error', models.CharField(blank=True, max_length=500)),

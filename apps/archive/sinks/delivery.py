@@ -38,7 +38,7 @@ MOST_BATCHES, MOST_JOBS, MOST_BYTES = 64, 1000, 3 * 1024 * 1024
 MOST_DEATHS, MOST_DEATHS_ALONE = 2, 5
 _ROUTED_AT_ONCE = 500
 _TAKEN = timedelta(seconds=3)  # from the claim of batches until their rows are held, at most
-_SILENT = timedelta(seconds=5)  # a sink that does not answer for so long keeps one worker busy, no more
+_SILENT = timedelta(seconds=3)  # a sink that has taken nothing for so long keeps one worker busy, no more
 _PATIENCE_SECONDS = 60.0
 
 _opened: dict[str, Sink] = {}
@@ -113,9 +113,8 @@ def _state(url: str) -> SinkState:
 @transaction.atomic
 def _claim(sink: SinkState, at: datetime) -> list[SinkDelivery]:
     """Note an attempt for the batches to be written together. What a worker died of is tried alone."""
-    if _is_free(sink):
-        SinkState.objects.filter(pk=sink.pk).update(asked_at=at)
-    elif sink.failures or at - max(filter(None, (sink.asked_at, sink.written_at)), default=at) > _SILENT:
+    answers = not sink.failures and sink.written_at is not None and at - sink.written_at < _SILENT
+    if not (_is_free(sink) or answers):
         return []
     waiting = sink.deliveries.select_for_update(skip_locked=True, of=("self",)).select_related("batch")
     waiting = waiting.filter(Q(claimed_at=None) | Q(claimed_at__lt=at - _TAKEN)).defer("batch__data")

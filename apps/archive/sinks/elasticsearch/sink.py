@@ -17,7 +17,7 @@ from apps.archive.wire.entry import CapturedJob
 if TYPE_CHECKING:
     from elasticsearch import Elasticsearch
 
-REQUEST_SECONDS = 30.0
+REQUEST_SECONDS = 10.0  # as long as a worker that meets a hanging server is held
 _PORT = "9200"
 _ANSWER = "errors,items.index.status,items.index.error"  # of a bulk; the rest would be as long as the request
 _ADDRESS_OF_AN_OBJECT = re.compile(r"<[^<>]* at 0x[0-9a-f]+>: ")

@@ -13,7 +13,7 @@ from apps.archive.sinks.facts import with_claimed_facts
 from apps.archive.sinks.kafka import connection, message
 from apps.archive.wire.entry import CapturedJob
 
-SILENT_SECONDS = 15.0  # without an acknowledgement, until the worker is told so
+SILENT_SECONDS = 10.0  # without an acknowledgement, until the worker is told so
 FAILING_SECONDS = 3.0  # the same, where the client says what fails
 _ROUND_SECONDS = 0.1
 # Errors of one message, or of another one in its batch.
