@@ -1,7 +1,5 @@
 """The number of queries of every page and route of production is the same for few rows and for many."""
 
-import gc
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,12 +14,9 @@ SAVEPOINTS = ("SAVEPOINT", "RELEASE")
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch) -> Iterator[None]:
+def quick(monkeypatch) -> None:
     """Do nothing four hundred times that no query depends on."""
     monkeypatch.setattr(admin.site, "enable_nav_sidebar", False)
-    gc.freeze()  # what other tests have loaded is not gone through again and again, as in `opsportal.wsgi`
-    yield
-    gc.unfreeze()
 
 
 def counts(tour: Tour) -> dict[tuple[str, str, str], int]:
