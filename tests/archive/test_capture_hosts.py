@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+import zstandard
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 from hypothesis import given
@@ -63,8 +64,17 @@ def test_batch_is_kept_once_and_archived_by_a_worker(send):
     assert (batch.cluster, batch.host, str(batch.journal), batch.jobs) == ("alps", "scheduler-1", JOURNAL, 2)
     assert (batch.size_bytes, batch.captured_at) == (sum(job.size_bytes for job in jobs), jobs[1].captured_at)
     assert CaptureHost.objects.get().heard_at is not None
+    assert bytes(batch.data) == pack(jobs), "kept as it came"
     archive_batches()
     assert sorted(ArchivedJob.objects.values_list("job_id", flat=True)) == ["1", "2"]
+
+
+def test_batch_packed_as_a_stream_is_archived_too(send):
+    stream = zstandard.ZstdCompressor().compressobj()
+    whole = zstandard.ZstdDecompressor().decompress(pack([a_job(1)]))
+    assert send(JOBS, stream.compress(whole) + stream.flush(), batches.MEDIA_TYPE).status_code == 200
+    archive_batches()
+    assert ArchivedJob.objects.get().job_id == "1"
 
 
 @pytest.mark.parametrize(

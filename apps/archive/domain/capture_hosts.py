@@ -9,7 +9,7 @@ from django.db import transaction
 from apps.accounts.models import Principal
 from apps.archive.domain.intake import accept_batch
 from apps.archive.models import CaptureHost
-from apps.archive.wire.batches import pack
+from apps.archive.wire.batches import kept_as_sent, pack
 from apps.archive.wire.entry import CapturedJob
 from apps.archive.wire.report import CaptureReport
 from apps.core.domain.events import publish
@@ -59,9 +59,16 @@ def host_of(token: str) -> CaptureHost | None:
 
 @transaction.atomic
 def receive_batch(
-    *, host: CaptureHost, cluster: str, journal: UUID, sequence: int, jobs: Sequence[CapturedJob], at: datetime
+    *,
+    host: CaptureHost,
+    cluster: str,
+    journal: UUID,
+    sequence: int,
+    jobs: Sequence[CapturedJob],
+    packed: bytes,
+    at: datetime,
 ) -> bool:
-    """Keep jobs that a host has sent for the workers; return whether they are new. See `insert_batch`.
+    """Keep jobs that a host has sent, `packed`, for the workers; return whether they are new. See `insert_batch`.
 
     Raises `IntakeFull`, and `NotAllowed` where one is of a cluster that is not the host's.
     """
@@ -75,7 +82,7 @@ def receive_batch(
         jobs=len(jobs),
         size_bytes=sum(job.size_bytes for job in jobs),
         captured_at=min(job.captured_at for job in jobs),
-        data=pack(jobs),
+        data=packed if kept_as_sent(packed) else pack(jobs),
     )
 
 
