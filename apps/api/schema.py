@@ -78,7 +78,7 @@ class AnyOfExtension(DjangoFilterExtension):
             auto_schema, model, filterset_class, field_name, filter_field
         )
         if issubclass(filterset_class, AnyOf) and filterset_class.may_repeat(field_name):
-            for one in found:
+            for one in (one for one in found if one["schema"].get("type") != "array"):
                 one |= {"schema": {"type": "array", "items": one["schema"]}, "explode": True, "style": "form"}
         return found
 

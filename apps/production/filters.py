@@ -1,22 +1,51 @@
 """Filters of the request list, for page and API."""
 
+from datetime import date
+
 import django_filters as filters
 from django import forms
-from django.db.models import Q, QuerySet
+from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from apps.core.web.query import AnyOf
+from apps.core.web.query import AnyOf, Several
 from apps.production.domain.approvals.inbox import waiting_for
-from apps.production.enums import AttentionKind, RequestState
-from apps.production.models import Attention, Request, Stage
+from apps.production.enums import AttentionKind, RequestedPriority, RequestState
+from apps.production.models import MAX_PRIORITY, Attention, Request, Stage, WorkflowType
 from apps.production.permissions import visible_experiments
+
+#: How a list of requests can be ordered: by the names that `ordered` gives its rows.
+ORDERS = {
+    "created": "created_at",
+    "deadline": "due",
+    "end": "ends",
+    "priority": "level_rank",
+    "requested": "requested_rank",
+    "title": "title",
+}
+_DAY = forms.DateInput(attrs={"type": "date"})
+
+
+def ordered(requests: QuerySet[Request]) -> QuerySet[Request]:
+    """Return requests with what they can be ordered by; those without a date come last, without a priority first."""
+    return requests.annotate(
+        due=Coalesce("deadline", date.max),
+        ends=Coalesce("expected_end", date.max),
+        level_rank=_rank("priority_class") * (MAX_PRIORITY + 1) + Coalesce("priority", 0),
+        requested_rank=_rank("requested_priority"),
+    )
+
+
+def _rank(field: str) -> Case:
+    ranks = [When(**{field: level}, then=Value(rank)) for rank, level in enumerate(RequestedPriority, 1)]
+    return Case(*ranks, default=Value(0), output_field=IntegerField())
 
 
 class RequestFilter(AnyOf):
     text = filters.CharFilter(
         method="by_text", label="Key or words", max_length=200, widget=forms.TextInput(attrs={"type": "search"})
     )
-    state = filters.ChoiceFilter(choices=RequestState, label="State", empty_label="any")
+    state = Several(choices=RequestState, label="State")
     experiment = filters.ModelChoiceFilter(
         queryset=lambda request: visible_experiments(getattr(request, "user", None)),
         to_field_name="key",
@@ -35,6 +64,23 @@ class RequestFilter(AnyOf):
         choices=[("yes", "mine"), ("turn", "my turn")],
     )
 
+    type = filters.ModelChoiceFilter(
+        field_name="workflow__type",
+        queryset=WorkflowType.objects.all(),
+        to_field_name="key",
+        label="Workflow type",
+        empty_label="any",
+    )
+    requester = filters.CharFilter(field_name="created_by__username", label="Requester", max_length=150)
+    priority = filters.ChoiceFilter(
+        method="by_priority", choices=RequestedPriority, label="Priority", empty_label="any"
+    )
+    due_from = filters.DateFilter(field_name="deadline", lookup_expr="gte", label="Deadline from", widget=_DAY)
+    due_to = filters.DateFilter(field_name="deadline", lookup_expr="lte", label="Deadline to", widget=_DAY)
+
+    #: Shown at once; the others behind "More filters".
+    FIRST = ("text", "experiment", "mine", "attention")
+
     class Meta:
         model = Request
         fields: list[str] = []
@@ -52,3 +98,7 @@ class RequestFilter(AnyOf):
         if value == "turn":
             return requests.filter(pk__in=waiting_for(user, timezone.now()).order_by().values("pk"))
         return requests.filter(Q(created_by=user) | Q(submitted_by=user))
+
+    def by_priority(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
+        """Match the class that the OPG set, or else what was requested."""
+        return requests.filter(Q(priority_class=value) | Q(priority_class="", requested_priority=value))

@@ -4,11 +4,12 @@ import base64
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db.models.functions import TruncDate
 from django.http import QueryDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.core.domain.pagination import newest_first
+from apps.core.domain.pagination import in_order, newest_first
 from apps.core.models import Heartbeat
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,6 +34,23 @@ def test_pages_show_every_row_once_in_order(db, minutes, size):
         Heartbeat.objects.create(name=str(number), at=START + timedelta(minutes=minute))
     expected = list(Heartbeat.objects.order_by("-at", "-pk").values_list("pk", flat=True))
     assert walk(size) == expected
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    names=st.lists(st.text("aB é1", min_size=1, max_size=2), max_size=8, unique=True), sign=st.sampled_from(["", "-"])
+)
+def test_pages_in_another_order_show_every_row_once(db, names, sign):
+    Heartbeat.objects.all().delete()
+    Heartbeat.objects.bulk_create(Heartbeat(name=name, at=START + timedelta(days=len(name))) for name in names)
+    rows = Heartbeat.objects.annotate(day=TruncDate("at"))
+    for by in ("name", "day"):
+        query, seen = QueryDict(), []
+        while query is not None:
+            page = in_order(rows, by=sign + by, query=query, size=2)
+            seen += [row.pk for row in page.rows]
+            query = QueryDict(page.next_query[1:]) if page.next_query else None
+        assert seen == list(rows.order_by(sign + by, "-pk").values_list("pk", flat=True))
 
 
 def test_unreadable_mark_shows_the_first_page(db):

@@ -1,5 +1,7 @@
 """Pages of requests: who sees what, what each button does, and what happens to hostile text."""
 
+import csv
+
 import pytest
 from django.urls import reverse
 
@@ -181,8 +183,30 @@ def test_list_filters_by_what_its_address_says(nova, dune, liaison, other_liaiso
         "?mine=yes": [],
         "?state=x": [],
     }
+    both = "?state=draft&state=awaiting_approval"
+    for query, keys in {
+        both + "&sort=title": ["NOVA-0001", "DUNE-0001"],
+        both + "&sort=-title": ["DUNE-0001", "NOVA-0001"],
+        both + "&type=keep_up": [],
+        f"?requester={liaison.username}&priority=normal": ["NOVA-0001"],
+        "?due_to=2020-01-01": [],
+        "?sort=-nothing": ["DUNE-0001", "NOVA-0001"],
+    }.items():
+        page = browse(shifter).get(reverse("production:request-list") + query)
+        assert [row.key for row in page.context["page"].rows] == keys, query
     mine = browse(approver).get(reverse("production:request-list") + "?mine=turn").context["page"].rows
     assert [row.key for row in mine] == ["NOVA-0001"]
+
+
+def test_list_is_a_file_for_spreadsheets(nova, liaison, other_liaison, dune, browse):
+    draft(liaison, nova, title='=1+1, and a "quote"')
+    draft(other_liaison, dune)
+    answer = browse(liaison).get(reverse("production:request-list") + "?format=csv&state=draft")
+    rows = list(csv.DictReader(b"".join(answer).decode().splitlines()))
+    assert [(row["Request"], row["Title"], row["Deadline"]) for row in rows] == [
+        ("NOVA-0001", '\'=1+1, and a "quote"', "2026-12-12")
+    ]
+    assert 'filename="requests.csv"' in answer["Content-Disposition"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
+from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 from django.utils.datastructures import MultiValueDict
 
@@ -49,12 +50,24 @@ def newest_first(
 
     An unreadable `after` gives the first page. `find` returns the first so many rows of a queryset.
     """
-    mark = _read(query.get("after", ""))
+    return in_order(rows, by=f"-{by}", query=query, size=size, find=find)
+
+
+def in_order(
+    rows: QuerySet[M], *, by: str, query: MultiValueDict[str, str], size: int = 50, find: Find[M] | None = None
+) -> Page[M]:
+    """Do the same for any non-null field or annotation `by` of dates, times, numbers or text; `-by` is descending.
+
+    Of equal values, the row made last comes first.
+    """
+    sign, by = ("-", by[1:]) if by.startswith("-") else ("", by)
+    mark = _read(query.get("after", ""), rows, by)
     if mark is not None:
         at, pk = mark
+        beyond = "lt" if sign else "gt"
         # The first condition is redundant, but an index can use it.
-        rows = rows.filter(Q(**{f"{by}__lte": at}), Q(**{f"{by}__lt": at}) | Q(**{by: at, "pk__lt": pk}))
-    ordered = rows.order_by(f"-{by}", "-pk")
+        rows = rows.filter(Q(**{f"{by}__{beyond}e": at}), Q(**{f"{by}__{beyond}": at}) | Q(**{by: at, "pk__lt": pk}))
+    ordered = rows.order_by(f"{sign}{by}", "-pk")
     found = find(ordered, size + 1) if find else Found(list(ordered[: size + 1]))
     shown = found.rows[:size]
     next_query = first_query = ""
@@ -75,14 +88,20 @@ def _with(query: MultiValueDict[str, str], **changes: str) -> str:
     return "?" + urlencode([(name, value) for name, values in changed.lists() for value in values])
 
 
-def _write(at: datetime, pk: Any) -> str:
-    return base64.urlsafe_b64encode(json.dumps([at.isoformat(), pk]).encode()).decode()
+def _write(at: Any, pk: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps([at, pk], default=lambda day: day.isoformat()).encode()).decode()
 
 
-def _read(mark: str) -> tuple[datetime, int] | None:
+def _read(mark: str, rows: QuerySet[Any], by: str) -> tuple[Any, int] | None:
     try:
-        at, pk = json.loads(base64.urlsafe_b64decode(mark.encode()))
+        text, pk = json.loads(base64.urlsafe_b64decode(mark.encode()))
+        field = (
+            rows.query.annotations[by].output_field if by in rows.query.annotations else rows.model._meta.get_field(by)
+        )
+        at = field.to_python(text)
+        if "\0" in str(at):
+            return None
         # In UTC: PostgreSQL rejects offsets that Python accepts.
-        return datetime.fromisoformat(at).astimezone(UTC), int(pk)
-    except (ValueError, TypeError, OverflowError, RecursionError):
+        return at.astimezone(UTC) if isinstance(at, datetime) else at, int(pk)
+    except (ValueError, TypeError, OverflowError, RecursionError, ValidationError):
         return None

@@ -8,7 +8,7 @@ from typing import Any
 import django_filters
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
-from django.forms import Form
+from django.forms import CheckboxSelectMultiple, Form, MultipleChoiceField
 from django.utils.datastructures import MultiValueDict
 
 MAX_VALUES = 100
@@ -20,6 +20,19 @@ def number_in(query: Mapping[str, str], name: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
+class _Choices(MultipleChoiceField):
+    widget = CheckboxSelectMultiple
+
+    def to_python(self, value: Any) -> list[str]:
+        return [text for text in super().to_python(value) if text]
+
+
+class Several(django_filters.MultipleChoiceFilter):
+    """A choice of several values, all shown in the form; an empty one is none."""
+
+    field_class = _Choices
+
+
 class AnyOf(django_filters.FilterSet):
     """Filters of a query string; a repeated parameter matches any of its values, except ranges and those in `ONCE`."""
 
@@ -27,7 +40,7 @@ class AnyOf(django_filters.FilterSet):
 
     @classmethod
     def may_repeat(cls, name: str) -> bool:
-        several = (django_filters.CharFilter, django_filters.ChoiceFilter, django_filters.NumberFilter)
+        several = (django_filters.CharFilter, django_filters.ChoiceFilter, django_filters.NumberFilter, Several)
         return name not in cls.ONCE and isinstance(cls.base_filters[name], several)
 
     @property
@@ -38,7 +51,9 @@ class AnyOf(django_filters.FilterSet):
         form: Form = super().form
         self.others: dict[str, list[Any]] = {}
         repeated = dict(self.data.lists()) if form.errors is not None and isinstance(self.data, MultiValueDict) else {}
-        for name in (name for name in form.fields if len(repeated.get(name, ())) > 1 and self.may_repeat(name)):
+        for name in form.fields:
+            if len(repeated.get(name, ())) < 2 or not self.may_repeat(name) or isinstance(self.filters[name], Several):
+                continue
             texts = list(dict.fromkeys(text for text in repeated[name] if text))[: MAX_VALUES + 1]
             try:
                 self.others[name] = [form.fields[name].clean(text) for text in texts]

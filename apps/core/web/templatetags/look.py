@@ -232,5 +232,21 @@ def query(context: template.Context, **changes: object) -> str:
     return f"?{changed.urlencode()}"
 
 
+@register.simple_tag(takes_context=True)
+def sort_head(context: template.Context, name: str, words: str, kind: str = "") -> SafeString:
+    """The heading of a column by which `?sort=` orders the list; select it again for the other direction."""
+    now = context["sort"]
+    order = {name: "ascending", f"-{name}": "descending"}.get(now, "")
+    arrow = {"ascending": " ▲", "descending": " ▼"}.get(order, "")
+    return format_html(
+        '<th class="{}"{}><a href="{}">{}</a><span aria-hidden="true">{}</span></th>',
+        f"{kind} sorted" if order else kind,
+        format_html(' aria-sort="{}"', order) if order else "",
+        query(context, sort=f"-{name}" if now == name else name),
+        words,
+        arrow,
+    )
+
+
 #: What the actor of an event did, as its kind is declared: `closed the incident`.
 register.filter("did", what_was_done)

@@ -1,34 +1,66 @@
 """The list of requests, and the changes of one. Its page is in `portal`, its form in `form`."""
 
-from django.http import HttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.core.domain.pagination import newest_first
+from apps.core.domain.pagination import in_order
+from apps.core.web.tables import csv_file
 from apps.production.domain.content.revisions import compare, last_reviewed, revisions_of
-from apps.production.filters import RequestFilter
+from apps.production.filters import ORDERS, RequestFilter, ordered
 from apps.production.models import Request, RequestRevision
 from apps.production.web.forms.request import writable_experiments
 from apps.production.web.lookup import request_or_404
 
+#: Views of the list that many want: the name and the query of each.
+VIEWS = {
+    "All": "",
+    "Mine": "mine=yes",
+    "Waiting for me": "mine=turn",
+    "In production": "state=testing&state=running&state=completing&sort=deadline",
+    "Need attention": "attention=yes",
+    "Late": "attention=late&sort=deadline",
+}
+_COLUMNS = ["Request", "Title", "State", "Experiment", "Type", "Deadline", "Expected end"]
+_COLUMNS += ["Requested", "Priority", "Requester", "Created"]
+
 
 @require_safe
-def request_list(request: AuthenticatedRequest) -> HttpResponse:
-    visible = (
+def request_list(request: AuthenticatedRequest) -> HttpResponse | StreamingHttpResponse:
+    """List the requests that a user can see; `?sort=-deadline` orders them, `?format=csv` gives them all as a file."""
+    visible = ordered(
         Request.objects.visible_to(request.user)
-        .select_related("experiment", "created_by")
+        .select_related("experiment", "created_by", "workflow__type")
         .prefetch_related("attention")
     )
     found = RequestFilter(request.GET, queryset=visible, request=request)
     shown = found.qs if found.is_valid() else visible.none()
+    sort = request.GET.get("sort", "")
+    sort = sort if sort.removeprefix("-") in ORDERS else "-created"
+    by = ("-" if sort[0] == "-" else "") + ORDERS[sort.removeprefix("-")]
+    if request.GET.get("format") == "csv" and found.is_valid():
+        return csv_file("requests", _COLUMNS, map(_cells, shown.order_by(by, "-pk").iterator(chunk_size=500)))
     context = {
+        "sort": sort,
+        "views": VIEWS,
+        "shown_view": request.GET.urlencode(),
+        "more_open": any(found.form.cleaned_data.get(name) for name in found.form.fields if name not in found.FIRST)
+        if found.is_valid()
+        else True,
         "filter": found,
-        "filtered": not found.is_valid() or any(value not in (None, "") for value in found.form.cleaned_data.values()),
-        "page": newest_first(shown, by="created_at", query=request.GET),
+        "filtered": not found.is_valid()
+        or any(value not in (None, "", []) for value in found.form.cleaned_data.values()),
+        "page": in_order(shown, by=by, query=request.GET),
         "may_write": writable_experiments(request.user).exists(),
     }
     return render(request, "production/request_list.html", context)
+
+
+def _cells(row: Request) -> list[object]:
+    texts: list[object] = [row.key, row.title, row.get_state_display(), row.experiment, row.workflow.type, row.deadline]
+    texts += [row.expected_end, row.get_requested_priority_display(), row.level, row.created_by]
+    return ["" if text is None else text for text in (*texts, row.created_at.isoformat(timespec="seconds"))]
 
 
 @require_safe
