@@ -1,9 +1,9 @@
-"""How fast capture is and how little the archive takes: `python -m benchmarks.archive_capture [--sarchive PATH]`.
+"""Speed of capture and size of the archive: `python -m benchmarks.archive_capture [--sarchive PATH]`.
 
-A writer fills a spool on tmpfs flat out, as slurmctld lays it out; `manage.py capture` follows it into its journal
-and hands it over to a PostgreSQL of its own, on disk and with fsync, where workers archive it. Then the same burst goes
-to SArchive, where the path of its binary is given (`cargo install sarchive`). Before the burst are 5,000 jobs of the
-same kind, with which the dictionaries are trained. Jobs are made up, see `benchmarks.spool`.
+A writer fills a spool on tmpfs at full speed, in the layout of slurmctld; `manage.py capture` copies it to its journal
+and hands it over to a dedicated PostgreSQL, on disk with fsync, where workers archive it. The same burst then goes to
+SArchive, if the path of its binary is given (`cargo install sarchive`). 5,000 jobs of the same kind before the burst
+train the dictionaries. Jobs are synthetic, see `benchmarks.spool`.
 """
 
 import argparse
@@ -96,7 +96,7 @@ def compare(figures, sarchive):
 
 @contextmanager
 def burst(scratch, corpus, spool, jobs, first=FIRST_JOB):
-    """Write jobs flat out, and yield when that began."""
+    """Write jobs at full speed, and yield the time of the start."""
     began = time.monotonic()
     writer = start_writer(scratch, corpus, spool, jobs=jobs, first=first)
     yield began

@@ -1,9 +1,9 @@
-"""How much the Elasticsearch sink costs: `python -m benchmarks.archive_elasticsearch [--jobs N] [--rounds N]`.
+"""The Elasticsearch sink against a bulk call: `python -m benchmarks.archive_elasticsearch [--jobs N] [--rounds N]`.
 
-A real Elasticsearch on this host takes the same documents, under the same ids and with the same mapping, from the
-client's own `elasticsearch.helpers.bulk`, which is handed them made, and from the sink as a worker drives it, which
-makes them of captured jobs, batch by batch. Rounds alternate between the two, after one of each that does not count;
-the best of each are compared, being the least disturbed. Jobs are those of `benchmarks.archive_capture`.
+A real Elasticsearch on this host receives the same documents, with the same ids and mapping, from the client's
+`elasticsearch.helpers.bulk`, which gets them ready-made, and from the sink as a worker runs it, which builds them from
+captured jobs, batch by batch. Rounds alternate, after one warm-up round of each; the best round of each is compared,
+as the least disturbed. Jobs are those of `benchmarks.archive_capture`.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def measure(server, arguments):
 
 
 def set_up(client, index, codec):
-    """Make an index with the sink's mapping."""
+    """Create an index with the sink's mapping."""
     from apps.archive.sinks.elasticsearch.documents import MAPPINGS
 
     client.indices.create(index=index, mappings=MAPPINGS, settings={"number_of_replicas": 0, "codec": codec})

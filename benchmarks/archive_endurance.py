@@ -1,10 +1,10 @@
-"""Whether capture loses jobs, and how it bears many: `python -m benchmarks.archive_endurance PART [--jobs N]`.
+"""Losses of capture, and its behaviour with many jobs: `python -m benchmarks.archive_endurance PART [--jobs N]`.
 
-* `losses`: 4,000 jobs a second for 10 s into a spool on tmpfs in which 28,000 jobs lie already; each is removed after
-  0.1 s. Prints how many were lost.
-* `slurm`: a real slurmctld takes jobs from 8 processes by its API as fast as it can (needs Slurm and libslurm-perl).
-* `memory`: N jobs, 1,000,000 unless given, removed after 2 s; prints what capture took on the way, all processes.
-* `scan`: starts on a spool of 100,000 jobs that are known; prints how long the scan took and how many were read.
+* `losses`: 4,000 jobs a second for 10 s into a spool on tmpfs that already holds 28,000 jobs; each is removed after
+  0.1 s. Prints the number of lost jobs.
+* `slurm`: 8 processes submit to a real slurmctld by its API at full speed (needs Slurm and libslurm-perl).
+* `memory`: N jobs (default 1,000,000), removed after 2 s; prints the memory of all processes of capture.
+* `scan`: starts on a spool of 100,000 known jobs; prints the duration of the scan and how many were read.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def scan(scratch, _, jobs=100_000):
 
 
 def _capture_all(directory, spool):
-    """Capture for a portal in memory, as a new process would, and return how many jobs were read."""
+    """Capture like a new process, for a portal in memory, and return how many jobs were read."""
     read = 0
 
     class Counting(SlurmSpool):
@@ -151,7 +151,7 @@ def slurm(scratch, arguments, jobs=16_000):
 
 
 def settled(count, *, quiet_seconds=5):
-    """Return the count once it has not changed for a while."""
+    """Return the count once it is stable."""
     value, since = count(), time.monotonic()
     while time.monotonic() - since < quiet_seconds:
         time.sleep(0.2)

@@ -1,11 +1,10 @@
-"""How much the Kafka sink costs: `python -m benchmarks.archive_kafka [--jobs N] [--rounds N]`.
+"""Throughput of the Kafka sink against a bare producer: `python -m benchmarks.archive_kafka [--jobs N] [--rounds N]`.
 
-A real Kafka on this host takes the same messages from a bare producer of the same settings, which is handed them
-encoded and waits once at the end, and from the sink as a worker drives it: batch by batch, each acknowledged before it
-counts as written, the next begun meanwhile. Both are connected before the clock runs. Rounds alternate between the two,
-and each is long enough (60,000 messages, some seconds) that the host's moods are the same for both; the ratio is the
-median of the rounds' own ratios, which no single lucky or unlucky round moves. Jobs are those of
-`benchmarks.archive_capture`.
+A real Kafka on this host receives the same messages from a bare producer with the same settings, which gets them
+encoded and waits once at the end, and from the sink as a worker runs it: batch by batch, each acknowledged before it
+counts as written, while the next is started. Both connect before the clock starts. Rounds alternate, and each is long
+enough (60,000 messages, some seconds) to even out disturbances by the host; the result is the median of the rounds'
+ratios, which a single outlier does not change. Jobs are those of `benchmarks.archive_capture`.
 """
 
 import argparse
@@ -78,7 +77,7 @@ def measure(server, arguments):
 
 
 def produce(server, jobs, topic, compression):
-    """Return how long a bare producer takes; the messages are encoded before the clock runs."""
+    """Return the time of a bare producer; messages are encoded before the clock starts."""
     from apps.archive.sinks.base import SinkURL
     from apps.archive.sinks.kafka import connection, message
 
@@ -101,7 +100,7 @@ def produce(server, jobs, topic, compression):
 
 
 def write(sink, jobs):
-    """Return how long the sink takes."""
+    """Return the time of the sink."""
     sink.write(jobs[:1])
     batches = [jobs[first : first + BATCH_JOBS] for first in range(0, len(jobs), BATCH_JOBS)]
     began = time.perf_counter()

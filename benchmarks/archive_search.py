@@ -1,9 +1,9 @@
-"""How fast the archive is searched: `python -m benchmarks.archive_search [--scripts N]`.
+"""Speed of searches in the archive: `python -m benchmarks.archive_search [--scripts N]`.
 
-Fills a PostgreSQL of its own with made-up jobs of 90 days (every third script a resubmission, words as frequent as in
-nature: a few in every script, most in one), indexes their words as the worker does, and asks as the pages do, each
-search and page 60 times; a page once before, unmeasured, as the first takes what a process reads once in its life.
-Prints the time in the database and of whole pages, each against its limit.
+Fills a dedicated PostgreSQL with synthetic jobs of 90 days (every third script is a resubmission; word frequencies are
+realistic: a few words in every script, most in one), indexes their words as the worker does, and runs the searches of
+the pages, each search and page 60 times, after one warm-up visit. Prints the time in the database and of whole pages,
+each with its limit.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def user_of(number):
 
 
 def make_script(choose, user, number):
-    """Return a script of 3 KB: what all of the user's have, its own, some words. Or the user's last one again."""
+    """Return a script of 3 KB: the user's common part, an individual part and some words; or the user's last script."""
     last = user.last
     script, _ = user.submit(choose)
     if last and script is last[0]:
@@ -87,7 +87,7 @@ def make_script(choose, user, number):
 
 
 def fill(url, scripts):
-    """Copy the rows straight into the tables, compressed as the archive does it; return how long it took."""
+    """Copy the rows into the tables, compressed like those of the archive; return the duration."""
     from apps.archive.domain.store import compression
     from apps.archive.models import Dictionary
     from apps.clusters.domain import ensure_cluster
@@ -176,7 +176,7 @@ def sizes(url, scripts):
 
 
 def measure():
-    """Ask everything, print each against its limit; return whether all are within."""
+    """Run everything, print each with its limit; return whether all are within."""
     from django.test import Client, override_settings
 
     from apps.accounts.domain import ensure_user, grant_role
@@ -195,7 +195,7 @@ def measure():
 
 
 def asked(client, user):
-    """Ask everything; yield what it was, its limit in ms, and how many ms it took each time."""
+    """Run everything; yield the name, the limit in ms, and the times in ms."""
     words = []
     for query, page in SEARCHES:
         times = times_in_database(query, user, page)
@@ -218,7 +218,7 @@ def report(what, limit_ms, times):
 
 
 def times_in_database(query, user, page):
-    """Return for each of many times how long the database took for the search of a page, in ms."""
+    """Return the times in the database of many searches of a page, in ms."""
     from django.db import connection
     from django.http import QueryDict
 

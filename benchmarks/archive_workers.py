@@ -1,8 +1,8 @@
-"""How the rate of archival grows with worker processes: `python -m benchmarks.archive_workers [--jobs N]`.
+"""Rate of archiving by number of worker processes: `python -m benchmarks.archive_workers [--jobs N]`.
 
-The database holds a backlog as capture hands it over, in batches of 250 jobs; 1, 2 and 4 worker processes take it into
-the store. Counted is the time from the first stored batch to the last, so that the start of Celery is not.
-Jobs are those of `benchmarks.archive_capture`. `cpus` says how many processors there were, for PostgreSQL too.
+The database holds a backlog from capture, in batches of 250 jobs; 1, 2 and 4 worker processes archive it. The time is
+from the first stored batch to the last, which excludes the start of Celery. Jobs are those of
+`benchmarks.archive_capture`. `cpus` is the number of processors, which PostgreSQL shares.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main():
 
 
 def rate(batches, processes):
-    """Return jobs per second into a store of its own."""
+    """Return jobs per second into a new store."""
     with portal() as archive:
         with psycopg.connect(archive.url) as connection, connection.cursor() as cursor:
             hand_over(cursor, batches)

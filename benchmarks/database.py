@@ -1,4 +1,4 @@
-"""A PostgreSQL for a benchmark, and Django upon it."""
+"""A PostgreSQL for a benchmark, and Django on it."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from dev.processes import guard, spawn
 
 @contextmanager
 def database(directory: Path | None = None) -> Iterator[tuple[Path, str]]:
-    """Yield where it is and its URL. It goes with the benchmark, but for what is in a `directory` given for it."""
+    """Yield its directory and URL. It is deleted after the benchmark, unless a `directory` is given."""
     scratch = Path(tempfile.mkdtemp(prefix="opsportal-benchmark-"))
     base, sockets = directory or scratch, scratch / "s"
     for each in (base, base / "run", sockets):
@@ -44,7 +44,7 @@ def settings(base: Path, url: str) -> dict[str, str]:
 
 
 def set_up_django(base: Path, url: str, **more: str) -> None:
-    """Give this process Django with these settings, and the database its tables."""
+    """Set up Django with these settings, and create the tables."""
     os.environ |= settings(base, url) | {"DJANGO_SETTINGS_MODULE": "opsportal.settings", "ALLOWED_HOSTS": "testserver"}
     os.environ |= more
     import django

@@ -26,7 +26,7 @@ TABLES = ("archive_blob", "archive_archivedjob", "archive_dictionary")
 
 @contextmanager
 def portal():
-    """Yield a portal that goes with the benchmark."""
+    """Yield a portal that is deleted after the benchmark."""
     with database() as (base, url):
         (base / "valkey").mkdir()
         valkey = Valkey(base / "valkey", base)
@@ -36,7 +36,7 @@ def portal():
 
 
 class Portal:
-    """Captures spools into a journal and a store of its own."""
+    """Captures spools into a new journal and store."""
 
     def __init__(self, base, url, broker):
         self.base = base
@@ -52,7 +52,7 @@ class Portal:
 
     @contextmanager
     def capturing(self, spool):
-        """Run capture, and yield what watches its memory."""
+        """Run capture, and yield the measurement of its memory."""
         command = [sys.executable, ROOT / "manage.py", "capture", "--cluster", "benchmark", "--scheduler", "slurm"]
         capture = subprocess.Popen([*command, "--spool", spool], env=self.environment, stdout=subprocess.PIPE)
         capture.stdout.readline()
@@ -66,7 +66,7 @@ class Portal:
 
     @contextmanager
     def working(self, processes):
-        """Run workers of the archive, so many processes."""
+        """Run workers of the archive with this number of processes."""
         worker = ["worker", "--queues", "archive", "--concurrency", str(processes), "--loglevel", "WARNING"]
         command = [sys.executable, "-m", "celery", "--quiet", "-A", "opsportal", *worker]
         with (self.base / "worker.log").open("ab") as log:
@@ -78,7 +78,7 @@ class Portal:
             running.wait(60)
 
     def journaled(self):
-        """Return how many jobs ever came into the journal."""
+        """Return how many jobs the journal has received."""
         with sqlite3.connect(f"file:{self.journal}?mode=ro", uri=True) as database:
             row = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'batch'").fetchone()
             return row[0] if row else 0
@@ -91,16 +91,16 @@ class Portal:
         return self.store.execute("SELECT count(*) FROM archive_archivedjob").fetchone()[0]
 
     def store_bytes(self):
-        """Return what tables and indexes take on disk; the index of words is not among them."""
+        """Return the size of tables and indexes on disk, without the index of words."""
         self.store.execute("VACUUM")
         return sum(self.store.execute("SELECT pg_total_relation_size(%s)", [table]).fetchone()[0] for table in TABLES)
 
 
 class Memory:
-    """Watches what a process and its descendants take, each page once.
+    """Measures the memory of a process and its descendants, each page once.
 
-    Pages of programs and libraries count whole, whoever else on this host has them; other pages that several have
-    count to each by its share.
+    Pages of programs and libraries count in full, even if other processes share them; other shared pages count
+    proportionally.
     """
 
     def __init__(self, pid):
@@ -131,7 +131,7 @@ class Memory:
 
 
 def cpu_seconds(pid):
-    """Return what each process of capture took of the processors, by what it does."""
+    """Return the CPU seconds of each process of capture, by its role."""
     ticks = os.sysconf("SC_CLK_TCK")
     stats = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in family(pid)]
     return {name: sum(map(int, stat[11:13])) / ticks for name, stat in zip(PROCESSES, stats, strict=False)}
@@ -150,12 +150,12 @@ def family(pid):
 
 
 def own_kb(pid):
-    """Return what a process takes that is no file's, its share of what several processes have."""
+    """Return the anonymous memory of a process, shared pages proportionally."""
     return sum(map(int, re.findall(r"^Pss_(?:Anon|Shmem):\s+(\d+)", _read(pid, "smaps_rollup"), re.MULTILINE)))
 
 
 def files_kb(pids):
-    """Return what these processes have in memory of programs and libraries, each part of a file once."""
+    """Return the memory of these processes that is mapped from files, each part of a file once."""
     found = {}
     for pid in pids:
         for mapping in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", _read(pid, "smaps"), flags=re.MULTILINE)[1:]:
@@ -175,7 +175,7 @@ def _read(pid, name):
 
 
 def wait_until(reached, *, timeout=600, step=0.05):
-    """Return when it was, by the clock of `time.monotonic`."""
+    """Return the time at which it was true, by `time.monotonic`."""
     end = time.monotonic() + timeout
     while not reached():
         if time.monotonic() > end:

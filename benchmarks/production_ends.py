@@ -1,4 +1,4 @@
-"""Made-up verdicts, archived jobs, data quality and what the board tells, of the jobs of `production_runs`, in bulk."""
+"""Synthetic verdicts, archived jobs, data quality and service states for the jobs of `production_runs`, in bulk."""
 
 import hashlib
 from datetime import timedelta
@@ -21,7 +21,7 @@ FAULTS = (("service", "retry", "service"), ("code", "debug", "experiment-code"),
 
 
 class Ends:
-    """Fills in what became of jobs, and what happened to services meanwhile."""
+    """Adds the outcome of jobs, and the states of services in the meantime."""
 
     def __init__(self, filler: "Filler") -> None:
         self.at, self.people = filler.at, filler.people

@@ -1,11 +1,11 @@
-"""How fast the pages of production are: `python -m benchmarks.production_pages [--requests N] [--visits N] [--http]`.
+"""Speed of the pages of production: `python -m benchmarks.production_pages [--requests N] [--visits N] [--http]`.
 
-Fills a PostgreSQL of its own with requests of eight stages in all states and what hangs on them, and visits every page
-and every route of the API that reads, as each role, with filters, searches, orders and the last page. Each is visited
-with 48 requests first: a count of queries that is higher with all of them fails, as does a p95 above 200 ms.
+Fills a dedicated PostgreSQL with requests of eight stages in all states and their related rows, and visits every page
+and every reading route of the API, as each role, with filters, searches, orders and the last page. Each is visited with
+48 requests first: a number of queries that grows with the requests is a failure, as is a p95 above 200 ms.
 
 Times are those of Django's test client in this process; with `--http` those of gunicorn over a socket, as clients see
-them. `cpu` is the time that this process and its server of the database computed, which other processes do not change.
+them. `cpu` is the CPU time of this process and its database server, independent of other processes.
 """
 
 import argparse
@@ -34,7 +34,7 @@ STAGES = 8
 
 @dataclass
 class Group:
-    """The visits of one address by one role."""
+    """Visits of one address by one role."""
 
     queries: set[int] = field(default_factory=set)
     wall: list[float] = field(default_factory=list)
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def run(arguments: argparse.Namespace, base: Path) -> bool:
-    """Fill, visit with few and with all requests, and print; return whether all is within its limits."""
+    """Fill, visit with few and with all requests, and print; return whether everything is within its limits."""
     from apps.production.models import Request
     from benchmarks import production_visits
     from benchmarks.production_rows import Filler
@@ -100,7 +100,7 @@ Ask = Callable[..., object]
 
 
 def surveyed(only: str) -> tuple[list, dict[tuple[str, str, str], Group]]:
-    """Visit everything once; return what is answered with a page."""
+    """Visit everything once; return the visits that are answered with a page."""
     from benchmarks.production_visits import Tour
 
     groups: dict[tuple[str, str, str], Group] = {}
@@ -113,7 +113,7 @@ def surveyed(only: str) -> tuple[list, dict[tuple[str, str, str], Group]]:
 
 
 def visited(visits: list, times: int, ask: Ask) -> dict[tuple[str, str, str], Group]:
-    """Visit all, one after the other, so often; they have been visited before."""
+    """Visit all in turn, this number of times; they have been visited before."""
     groups = {visit.key: Group() for visit in visits}
     for _ in range(times):
         for visit in visits:
@@ -122,7 +122,7 @@ def visited(visits: list, times: int, ask: Ask) -> dict[tuple[str, str, str], Gr
 
 
 def in_process(visit, group: Group):
-    """Visit by the test client; count queries and time; return the response."""
+    """Visit with the test client; count queries and time; return the response."""
     from django.db import connection
 
     seconds: list[float] = []
@@ -154,7 +154,7 @@ def counting(seconds: list[float]) -> Callable[..., object]:
 
 @contextmanager
 def served(base: Path) -> Iterator[Ask]:
-    """Yield what asks a gunicorn of its own, as the Procfile starts it."""
+    """Yield a client of a new gunicorn, started as in the Procfile."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -194,7 +194,7 @@ def wait_for(port: int) -> None:
 
 
 def report(few: dict, many: dict[tuple[str, str, str], Group], judge: str) -> bool:
-    """Print a line for each route, with the slowest of its addresses; return whether all are within their limits."""
+    """Print a line per route, with its slowest address; return whether all are within their limits."""
     routes: dict[str, list[tuple[tuple[str, str, str], Group]]] = {}
     for key, group in many.items():
         routes.setdefault(key[0], []).append((key, group))

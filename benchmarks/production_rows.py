@@ -1,6 +1,6 @@
-"""Made-up production: people, requests in every state and all that hangs on them, written in bulk.
+"""Synthetic production: users, requests in every state and their related rows, written in bulk.
 
-`Filler(stages=8).add(count)` may be called again to add more; the rows are such as the services would have written.
+`Filler(stages=8).add(count)` may be called again to add more; the rows equal those that the domain functions write.
 """
 
 import itertools
@@ -96,7 +96,7 @@ class Filler:
         self._rules()
 
     def add(self, count: int) -> list[Request]:
-        """Add so many requests with all that hangs on them; return them."""
+        """Add this number of requests with their related rows; return them."""
         first = len(self.made)
         requests = [self._request(number) for number in range(first, first + count)]
         Request.objects.bulk_create(requests, batch_size=1000)
@@ -272,7 +272,7 @@ class Filler:
             RequestCounter.objects.update_or_create(experiment=experiment, defaults={"last": 9_000})
 
     def _close(self, requests: list[Request]) -> None:
-        """Give each superseded request its successor, and some the one they are a copy of."""
+        """Set the successor of each superseded request, and the original of some clones."""
         superseded = [request for request in requests if request.end == S.SUPERSEDED]
         for request in superseded:
             others = [one for one in requests if one.experiment_id == request.experiment_id and one is not request]
@@ -407,7 +407,7 @@ class Filler:
         )
 
     def _queue(self, requests: list[Request]) -> None:
-        """Score them as the services do, but for the estimate of their size, which takes its time."""
+        """Score them as the domain functions do, except for the estimate of their size, which is slow."""
         shares, entries = read_shares(), []
         for request in requests:
             if request.end in SCORED:
@@ -433,7 +433,7 @@ class Filler:
         said(requests[-1], "Thanks.").save()  # the newest begins a thread as the first does: their pages are compared
 
     def _tell(self, events: list[tuple[Event, Request]]) -> None:
-        """Tell the requester and some others of every event that moved a request."""
+        """Notify the requester and some others of every move of a request."""
         moved = [(event, request) for event, request in events if event.new]
         others = [self.people[name] for name in ("approver-0", "approver-1", "shifter-0", "admin-0")]
         rows, mails = [], []

@@ -1,4 +1,4 @@
-"""Made-up jobs, submissions, counts and holds of the requests of `production_rows`, written in bulk."""
+"""Synthetic jobs, submissions, counts and holds for the requests of `production_rows`, written in bulk."""
 
 import itertools
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ ENDING = ("hour", "cluster", "experiment", "state", "jobs", "core_seconds")
 
 
 class Runs:
-    """Fills in what ran for requests, with their stages by primary key."""
+    """Adds the jobs of requests; takes their stages by primary key."""
 
     def __init__(self, filler: "Filler", stages: dict[int, list[Stage]]) -> None:
         self.filler = filler

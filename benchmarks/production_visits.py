@@ -1,4 +1,4 @@
-"""Which addresses are visited: every route of production and what belongs to it that reads, as each role."""
+"""Addresses to visit: every reading route of production and related apps, as each role."""
 
 import base64
 import itertools
@@ -72,7 +72,7 @@ ORDERS = ("", "q=EXP00-0001", "o=1", "o=-2")
 
 @dataclass(frozen=True)
 class Visit:
-    """One address, by one role. A POST of these changes nothing."""
+    """One address, by one role. Its POST changes nothing."""
 
     route: str
     what: str
@@ -90,13 +90,13 @@ class Visit:
         return "POST" if self.data else "GET"
 
     def ask(self) -> Any:
-        """Ask by the test client."""
+        """Visit with the test client."""
         if self.data:
             return self.client.post(self.url, self.data, content_type="application/json")
         return self.client.get(self.url)
 
     def headers(self) -> dict[str, str]:
-        """Return what a client over a socket sends along."""
+        """Return the headers of a client over a socket."""
         cookies = {name: morsel.value for name, morsel in self.client.cookies.items()} | {"csrftoken": "c" * 32}
         more = {"X-CSRFToken": "c" * 32, "Content-Type": "application/json"} if self.data else {}
         return {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())} | more
@@ -104,9 +104,9 @@ class Visit:
 
 @dataclass
 class Tour:
-    """Who goes where: to the routes whose name begins with `only`, and the first or the newest request of a state.
+    """The visits of all roles: of routes whose name begins with `only`, and of the first or newest request of a state.
 
-    A brief tour leaves out most states, filters and orders; one among some visits makes no other.
+    A brief tour skips most states, filters and orders; with `among`, only these visits are made.
     """
 
     roles: tuple[str, ...] = tuple(ROLES)
@@ -116,7 +116,7 @@ class Tour:
     among: Collection[tuple[str, str, str]] | None = None
 
     def visits(self, ask: Callable[[Visit], Any] = Visit.ask) -> list[Visit]:
-        """Visit all, by `ask`; return what is answered with a page: the rest is refused, or waits for a POST."""
+        """Visit all with `ask`; return the visits answered with a page: others are refused, or need a POST."""
         found, posts = [], set()
         for visit in itertools.chain(self._by_route(), self._lists(), self._details(), self._posts(), self._offices()):
             if visit.role not in self.roles or visit.route in posts or not visit.route.startswith(self.only):
@@ -150,7 +150,7 @@ class Tour:
         return dict(rows.distinct("state").values_list("state", "key"))
 
     def _by_route(self) -> Iterator[Visit]:
-        """Yield every route; of a request, one in each state, as those who work on it, else as everybody."""
+        """Yield every route: those of requests in each state, as the roles that work on it; others as every role."""
         for route in all_routes():
             if not route.name.startswith((*PARTS, *ALSO)) or route.name.startswith(NOT):
                 continue
@@ -164,11 +164,11 @@ class Tour:
                     yield self._visit(route.name, what, role, reverse(route.name, kwargs=filled))
 
     def _tells(self, state: str, route: str) -> bool:
-        """Tell whether the request in this state is visited."""
+        """Return whether the request in this state is visited."""
         return state in BRIEF if self.brief else state in TELLING or route in WHOLE
 
     def _values(self, route: Route) -> list[tuple[str, dict[str, Any]]]:
-        """Return what stands for the parameters of a route, each with a name; nothing for what is known to nobody."""
+        """Return values for the parameters of a route, each with a name; nothing for unknown parameters."""
         if not route.parameters:
             return [("", {})]
         fixed: dict[str, Any] = {"token": "", "number": 1, "verb": "submit", "slug": "service-0", **self._rows(route)}
@@ -238,7 +238,7 @@ class Tour:
                     yield self._visit(route, what, role, f"{reverse(route)}?{urlencode(query)}")
 
     def _details(self) -> Iterator[Visit]:
-        """Yield the forms of moves, and the form of a request with all that the checks say."""
+        """Yield the forms of moves, and the form of a request with all findings of the checks."""
         for verb, state in (("approve", "awaiting_approval"), ("reject", "awaiting_approval"), ("priority", "queued")):
             url = reverse("portal:request", args=[self._requests[state]])
             yield self._visit("portal:request", f"do={verb}", "approver", f"{url}?do={verb}")
@@ -247,7 +247,7 @@ class Tour:
             yield self._visit("production:request-edit", f"check=1 {state}", "liaison", f"{url}?check=1")
 
     def _posts(self) -> Iterator[Visit]:
-        """Yield checks and estimate of a request that is like one which is there."""
+        """Yield checks and estimate of a copy of an existing request."""
         for state in ("draft", "queued"):
             data = _as_sent(Request.objects.get(key=self._requests[state]))
             for route in ("api:request-check", "api:request-estimate"):
@@ -255,7 +255,7 @@ class Tour:
                     yield self._visit(route, f"like one in {state}", role, reverse(route), data)
 
     def _offices(self) -> Iterator[Visit]:
-        """Yield the lists of the back office, searched, in another order, at their last page, and one row of each."""
+        """Yield the lists of the admin: searched, reordered, their last page, and one row of each."""
         for app in OFFICES:
             for model in apps.get_app_config(app).get_models() if apps.is_installed(f"apps.{app}") else ():
                 if model not in admin.site._registry:
@@ -276,7 +276,7 @@ def _token(role: str) -> str:
 
 
 def _last(model: type[Model], by: str) -> str:
-    """Return the mark of the last page of fifty."""
+    """Return the cursor of the last page of fifty."""
     row = list(model._default_manager.order_by(by, "pk")[:50])[-1]
     return _write(getattr(row, by), row.pk)
 
@@ -287,7 +287,7 @@ def _cursor(model: type[Model]) -> str:
 
 
 def _as_sent(request: Request) -> str:
-    """Return what a client of the API would send to write this request."""
+    """Return the body with which a client of the API writes this request."""
     content = content_of(request)
     stages = [
         {
@@ -304,7 +304,7 @@ def _as_sent(request: Request) -> str:
 
 
 def keep(path: Path, few: dict[tuple[str, str, str], set[int]]) -> None:
-    """Write how many queries each visit took."""
+    """Record the number of queries of each visit."""
     path.write_text(json.dumps([[*key, sorted(counts)] for key, counts in few.items()]))
 
 

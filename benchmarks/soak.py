@@ -1,11 +1,11 @@
-"""Watch a running demo: does memory stay flat, does any process complain, do the pages keep answering?
+"""Watch a running demo: memory stays flat, no process logs an error, and the pages keep answering.
 
     make run PORT=8100 VAR=/tmp/soak &
     python benchmarks/soak.py --port 8100 --var /tmp/soak --minutes 60
 
 Memory is the proportional set size (PSS) of each process of the run, summed by name. Flat means: the median of the last
-quarter is at most 1.15 times that of the second quarter (the first warms up), or 10 MB above it. Exits non-zero when it
-is not, and when a page failed or a process logged an error.
+quarter is at most 1.15 times that of the second quarter (the first warms up), or 10 MB above it. Exits non-zero if it
+is not flat, if a page fails, or if a process logs an error.
 """
 
 import argparse
@@ -38,7 +38,7 @@ COMPLAINT = re.compile(r"Traceback|\b(ERROR|CRITICAL|Error|Exception)\b|FATAL|PA
 
 
 def processes(var: Path) -> dict[str, int]:
-    """PSS in bytes by name of every process that the run started."""
+    """Return the PSS in bytes of every process of the run, by name."""
     found: dict[str, int] = defaultdict(int)
     for pid, name in members(var).items():
         try:
@@ -50,9 +50,9 @@ def processes(var: Path) -> dict[str, int]:
 
 
 def members(var: Path) -> dict[int, str]:
-    """The processes of the run by pid, with their names: those marked in their environment, and their descendants.
+    """Return the processes of the run by pid, with their names: those marked in their environment, and descendants.
 
-    PostgreSQL's children write their title over their environment; they bear their parent's name.
+    PostgreSQL's children overwrite their environment with a title; they get their parent's name.
     """
     mark = f"OPSPORTAL_RUN={var}/run".encode()
     names: dict[int, str] = {}
@@ -76,7 +76,7 @@ def kind(cmdline: bytes) -> str:
 
 
 class Browser:
-    """Logs in as the demo's shifter and looks at pages."""
+    """Logs in as the demo's shifter and visits pages."""
 
     def __init__(self, base: str, user: str, password: str) -> None:
         self.base = base

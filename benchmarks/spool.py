@@ -1,7 +1,7 @@
-"""Spools for the benchmarks: made-up jobs, and a writer that puts them there as slurmctld does.
+"""Spools for the benchmarks: synthetic jobs, and a writer that creates them as slurmctld does.
 
-The jobs: 200 users with scripts of 3 KB and environments of 2.8 KB, every third job a resubmission, the others with a
-name, seed and directory of their own. The writer is a small C program; where there is no compiler, Python does it.
+The jobs: 200 users with scripts of 3 KB and environments of 2.8 KB; every third job is a resubmission, the others have
+an individual name, seed and directory. The writer is a small C program; without a compiler, Python is used.
 """
 
 import os
@@ -29,7 +29,7 @@ def make_spool(directory):
 
 
 def write_corpus(path, jobs, seed=7):
-    """Write `jobs` different submissions into a file that the writer takes."""
+    """Write `jobs` different submissions to a file for the writer."""
     with path.open("wb") as corpus:
         for _, script, environment in submissions(jobs, seed):
             corpus.write(_LENGTHS.pack(len(environment), len(script)) + environment + script)
@@ -37,7 +37,7 @@ def write_corpus(path, jobs, seed=7):
 
 
 def captured_jobs(count):
-    """Return different submissions as capture hands them on."""
+    """Return different submissions as capture hands them over."""
     facts = {"account": "nova", "name": "simulate"}
     jobs = []
     for number, (user, script, environment) in enumerate(submissions(count)):
@@ -49,7 +49,7 @@ def captured_jobs(count):
 
 
 def submissions(count, seed=7):
-    """Yield who submits which script, with a NUL, and environment."""
+    """Yield the user of each submission, its script with a NUL, and its environment."""
     users = [User(number) for number in range(200)]
     choose = random.Random(seed)
     for _ in range(count):
@@ -58,7 +58,7 @@ def submissions(count, seed=7):
 
 
 def start_writer(directory, corpus, spool, *, jobs, first=FIRST_JOB, rate=0, remove_after_ms=0):
-    """Start to write; the process prints the seconds it took once all are written."""
+    """Start writing; at the end, the process prints the seconds it took."""
     program = directory / "spool_writer"
     source = Path(__file__).with_name("spool_writer.c")
     compiler = shutil.which("cc")
@@ -70,7 +70,7 @@ def start_writer(directory, corpus, spool, *, jobs, first=FIRST_JOB, rate=0, rem
 
 
 class User:
-    """Submits one script after another; users share tools, options and modules, and differ in how they use them."""
+    """Submits one script after another; users share tools, options and modules but use them differently."""
 
     def __init__(self, number):
         words = random.Random(number)
@@ -102,7 +102,7 @@ def make_words(kind, count):
 
 
 def _write(corpus, spool, first, jobs, rate, remove_after_ms):
-    """What the C program does, slower."""
+    """Do the same as the C program, slower."""
     content = Path(corpus).read_bytes()
     began, at, removed, made = time.monotonic(), 0, 0, []
     for number in range(jobs):

@@ -1,1 +1,1 @@
-"""The commands of the Makefile: `make run`, `make test`, … Standard library only: they also make the environment."""
+"""The commands of the Makefile: `make run`, `make test`, … Standard library only: they also create the environment."""

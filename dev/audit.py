@@ -1,4 +1,4 @@
-"""Known vulnerabilities of the locked packages, by pip-audit; skipped if its database is out of reach."""
+"""Known vulnerabilities of the locked packages, by pip-audit; skipped if its database cannot be reached."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ COMMAND = [
 
 
 def verdict(output: str, errors: str) -> tuple[bool, str]:
-    """Return whether the check passes, and its result in words, from what pip-audit has written."""
+    """Return whether the check passes, and its result in words, from the output of pip-audit."""
     try:
         packages = json.loads(output)["dependencies"]
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""The checks that need no test: `make lint` runs all of them, `make types` one. `python -m dev.checks [NAME …]`."""
+"""The static checks: `make lint` runs all of them, `make types` one. `python -m dev.checks [NAME …]`."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ CHECKS: dict[str, list[str | Path]] = {
 
 
 def run_checks(names: Sequence[str] = tuple(CHECKS)) -> list[str]:
-    """Run these checks, all at once; print what the failing ones say and return their names."""
+    """Run these checks in parallel; print the output of those that fail and return their names."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_FILE")} | PRODUCTION
     began = time.monotonic()
     running = {

@@ -1,4 +1,4 @@
-"""One run owns its VAR and its port: the options, the lock, and what a killed run left behind."""
+"""Exclusive use of VAR and the port by one run: options, lock, and cleaning up after a killed run."""
 
 import argparse
 import errno
@@ -19,7 +19,7 @@ WAIT_SECONDS = 20
 
 
 def parse_options(arguments: list[str]) -> tuple[int, Layout]:
-    """Return port and layout. Raises `SetupError` for a port that cannot be one."""
+    """Return port and layout. Raises `SetupError` for an invalid port."""
     parser = argparse.ArgumentParser(prog="make run", add_help=False)
     parser.add_argument("--port", default="8000")
     parser.add_argument("--var", default="var")
@@ -30,7 +30,7 @@ def parse_options(arguments: list[str]) -> tuple[int, Layout]:
 
 
 def claim(port: int, layout: Layout) -> int:
-    """Take VAR for this run, stop what a killed one left, and check port and space; return the lock to keep open."""
+    """Lock VAR for this run, stop leftovers of a killed run, and check port and space. Keep the returned lock open."""
     layout.create()
     lock = _take_lock(layout)
     if left := stop_all(layout.run):
@@ -44,13 +44,13 @@ def claim(port: int, layout: Layout) -> int:
 
 
 def hand_on(lock: int) -> None:
-    """Keep the lock over the `exec` into the environment's Python."""
+    """Keep the lock across the `exec` into the environment's Python."""
     os.set_inheritable(lock, True)
     os.environ[LOCK_ENVIRONMENT] = str(lock)
 
 
 def take_over() -> int | None:
-    """Return the lock that was handed on, if any."""
+    """Return the inherited lock, if any."""
     handed = os.environ.pop(LOCK_ENVIRONMENT, None)
     if handed is not None:
         os.set_inheritable(int(handed), False)

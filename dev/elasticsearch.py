@@ -1,8 +1,8 @@
 """A private Elasticsearch of one node on loopback, for tests: `bin/es-up` and `bin/es-down`.
 
-It is the published server jar with the published HTTP transport, run as one node in one Java process. What is a module
-of the full download alone is absent, among it security, `GET /`, index lifecycle policies, scripts, `_reindex`,
-`_delete_by_query`, tokenizers other than `standard`, and some field types.
+It is the published server jar with the published HTTP transport, run as one node in one Java process. Modules that
+only the full download contains are missing: among others security, `GET /`, index lifecycle policies, scripts,
+`_reindex`, `_delete_by_query`, tokenizers other than `standard`, and some field types.
 """
 
 import json
@@ -39,7 +39,7 @@ rootLogger.appenderRef.out.ref = out
 
 @dataclass(frozen=True)
 class Elasticsearch:
-    """The server whose configuration, data, log and pid file lie under `directory`."""
+    """A server with its configuration, data, log and pid file under `directory`."""
 
     directory: Path
     port: int = 9200
@@ -51,7 +51,7 @@ class Elasticsearch:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it, unless it runs with this very configuration, and wait until it answers. Raises `SetupError`."""
+        """Start it unless it runs with the same configuration, and wait until it answers. Raises `SetupError`."""
         home = fetch()
         if self._configure() or not self.pid():
             self.stop()
@@ -61,11 +61,11 @@ class Elasticsearch:
             self._wait_ready(began_at)
 
     def stop(self) -> None:
-        """Stop it if it runs. The data stay."""
+        """Stop it if it runs. Keeps the data."""
         stop_all(self._run_dir)
 
     def pid(self) -> int:
-        """Return the process that runs, or 0."""
+        """Return the pid of the running process, or 0."""
         with suppress(OSError, ValueError):
             process = Stopping(self._run_dir / "elasticsearch.pid")
             return process.pid if process.alive() else 0
@@ -80,7 +80,7 @@ class Elasticsearch:
         return self.directory / "run"
 
     def _configure(self) -> bool:
-        """Write the configuration; tell whether it is another one than before."""
+        """Write the configuration; return whether it changed."""
         for name in ("config", "data", "run", "tmp"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         settings = {
@@ -128,7 +128,7 @@ class Elasticsearch:
             time.sleep(0.1)
 
     def _answers(self) -> bool:
-        """Tell whether the process of the pid file, and no other, answers on the port and has its indices."""
+        """Return whether the process of the pid file, and no other, answers on the port with its indices ready."""
         try:
             nodes = self._get("/_nodes/_local/process?filter_path=nodes.*.process.id")["nodes"]
             health = self._get("/_cluster/health?wait_for_status=yellow&timeout=1s")
@@ -150,13 +150,13 @@ class Elasticsearch:
 
 
 def fetch() -> Path:
-    """Return the server's home, fetched the first time. Raises `SetupError`."""
+    """Return the server's home, downloaded on first use. Raises `SetupError`."""
     artifacts = [f"org.elasticsearch:elasticsearch:{VERSION}", f"org.elasticsearch.plugin:{_TRANSPORT}:{VERSION}"]
     return server_home(f"elasticsearch-{VERSION}", artifacts, _prepare)
 
 
 def _prepare(home: Path) -> None:
-    """Make of the jars what the server wants for a home: the transport as a module, and our own main class."""
+    """Arrange the jars as the home the server expects: the transport as a module, and our own main class."""
     modules, jars = home / "modules" / _TRANSPORT, home / "jars"
     modules.mkdir(parents=True)
     for jar in [path for path in jars.iterdir() if path.name.startswith(_TRANSPORT_JARS)]:

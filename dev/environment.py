@@ -1,4 +1,4 @@
-"""Makes `.venv` from a hashed lock, with uv where it is found and else with pip, and only when the lock has changed."""
+"""Creates `.venv` from a hashed lock, with uv if found, else pip; only if the lock has changed."""
 
 import fcntl
 import hashlib
@@ -25,7 +25,7 @@ NEEDED_BYTES = 900_000_000
 
 
 def ensure(lock_name: str) -> Path:
-    """Return the Python of the environment, with all of the lock installed. Raises `SetupError`."""
+    """Return the Python of the environment, with everything in the lock installed. Raises `SetupError`."""
     with _alone():
         stamp = _read_stamp()
         if not is_current(stamp, lock_name):
@@ -38,7 +38,7 @@ def ensure(lock_name: str) -> Path:
 
 
 def is_current(stamp: dict[str, str], lock_name: str) -> bool:
-    """Tell whether the environment holds this lock, or the development lock, which holds the other one too."""
+    """Return whether the environment matches this lock, or the development lock, which includes it."""
     locks = {lock_name, "requirements-dev.lock"}
     return os.access(PYTHON, os.X_OK) and stamp in [_wanted(name) for name in locks]
 
@@ -56,7 +56,7 @@ def _read_stamp() -> dict[str, str]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Two commands in one working tree make the environment one after the other."""
+    """Let only one command at a time create the environment of a working tree."""
     directory = os.open(ROOT, os.O_RDONLY)
     try:
         try:
@@ -82,7 +82,7 @@ def _uv() -> str | None:
 
 
 def _usable(stamp: dict[str, str]) -> bool:
-    """Tell whether packages can be put into the environment that is there."""
+    """Return whether packages can be installed into the existing environment."""
     ours = stamp.get("home", str(VENV)) == str(VENV)
     with_pip = any(VENV.glob("lib/python*/site-packages/pip"))
     return ours and os.access(PYTHON, os.X_OK) and (with_pip or _uv() is not None)
@@ -122,7 +122,7 @@ def _install(lock_name: str) -> None:
 
 
 def _run(command: list[str], count: int = 0) -> bool:
-    """Run an installer, its output in the log; tell how far it is every few seconds."""
+    """Run an installer with its output in the log; print progress every few seconds."""
     fetched, told_at = 0, time.monotonic()
     with (
         LOG.open("w") as log,

@@ -1,11 +1,11 @@
-"""The settings of a run as a file that a shell can source: `make run` writes it, `manage.py` and `make shell` read."""
+"""Settings of a run as a file for shells to source: `make run` writes it, `manage.py` and `make shell` read it."""
 
 import shlex
 from pathlib import Path
 
 
 def write_exports(path: Path, settings: dict[str, str]) -> None:
-    """Write what a shell reads to run `manage.py` as this run does; it holds the secret."""
+    """Write the settings with which a shell runs `manage.py` on this run. The file contains the secret key."""
     path.touch(mode=0o600)
     path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()))
 

@@ -1,4 +1,4 @@
-"""`make fmt`: apply the safe fixes of ruff, then format. No formatter of templates leaves their spaces as they are."""
+"""`make fmt`: apply the safe fixes of ruff, then format. Not templates: every formatter changes their white space."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Java servers for the tests, from published jars by name: Maven fetches them once, into a cache outside the tree."""
+"""Java servers for the tests, from published jars by name. Maven downloads them once, into a cache outside the tree."""
 
 import fcntl
 import os
@@ -24,7 +24,7 @@ _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencie
 def server_home(name: str, artifacts: Sequence[str], prepare: Callable[[Path], None] = lambda _: None) -> Path:
     """Return the directory `name` of the cache: `jars/` with `artifacts` (`group:artifact:version`) and all they need.
 
-    It is made once; `prepare` may then rearrange it. Raises `SetupError`.
+    It is created once; `prepare` may then rearrange it. Raises `SetupError`.
     """
     home = CACHE / name
     if home.is_dir():
@@ -45,7 +45,7 @@ def server_home(name: str, artifacts: Sequence[str], prepare: Callable[[Path], N
 
 
 def run_tool(*command: str | Path) -> None:
-    """Run a program to its end. Raises `SetupError` with what it complains of."""
+    """Run a program to completion. Raises `SetupError` with its error message."""
     try:
         done = subprocess.run(
             [str(part) for part in command],

@@ -1,4 +1,4 @@
-"""Where a run keeps its things, all under its VAR directory."""
+"""Directories of a run, all under VAR."""
 
 import hashlib
 import os
@@ -14,13 +14,13 @@ LONGEST_SOCKET_NAME = "/.s.PGSQL.5432"
 
 
 def _can_hold_sockets(directory: Path) -> bool:
-    """Short enough for the kernel, and plain enough to stand in any URL as it is."""
+    """Whether a path is short enough for sockets and needs no quoting in URLs."""
     path = f"{directory}{LONGEST_SOCKET_NAME}"
     return len(os.fsencode(path)) <= SOCKET_PATH_BYTES and bool(re.fullmatch(r"[\w./-]+", path, re.ASCII))
 
 
 class Layout:
-    """The directories of one run; making one creates nothing."""
+    """The directories of one run; nothing is created until `create`."""
 
     def __init__(self, var: Path) -> None:
         self.var = var.absolute()
@@ -32,13 +32,13 @@ class Layout:
         self.sockets = near if _can_hold_sockets(near) else self._far()
 
     def _far(self) -> Path:
-        """A short directory beside the other temporary files, for a VAR whose path is too long or odd for a socket."""
+        """Return a short temporary directory for sockets, for a VAR whose path is unsuitable."""
         base = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")
         digest = hashlib.sha256(os.fsencode(self.var)).hexdigest()[:12]
         return base / f"opsportal-{os.getuid()}-{digest}"
 
     def create(self) -> None:
-        """Make the directories. Raises `SetupError` when one cannot be made or is not ours."""
+        """Create the directories. Raises `SetupError` if one cannot be created or belongs to another user."""
         try:
             for directory in (self.var, self.run, self.log, self.valkey):
                 directory.mkdir(parents=True, exist_ok=True)
@@ -55,6 +55,6 @@ class Layout:
             raise SetupError(f"{self.sockets} belongs to another user: remove it, or choose a shorter VAR")
 
     def leave(self) -> None:
-        """Remove the sockets' directory where it is not under VAR."""
+        """Remove the directory of sockets if it is not under VAR."""
         if self.var not in self.sockets.parents:
             shutil.rmtree(self.sockets, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What the commands say: progress lines with the time passed, and failures of one line with their mend."""
+"""Messages of the commands: progress lines with elapsed time, and errors of one line with their fix."""
 
 import contextlib
 import os
@@ -9,11 +9,11 @@ BEGAN_AT = float(os.environ.setdefault("OPSPORTAL_BEGAN_AT", repr(time.time())))
 
 
 class SetupError(Exception):
-    """Something is missing. The message is one line and says how to mend it."""
+    """Something is missing. The message is one line and says how to fix it."""
 
 
 def say(text: str) -> None:
-    """Print one line of progress, after the seconds since the command began."""
+    """Print one line of progress, prefixed by the seconds since the command started."""
     with contextlib.suppress(OSError):
         print(f"[{time.time() - BEGAN_AT:5.1f} s] {text}", flush=True)
 

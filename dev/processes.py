@@ -1,7 +1,7 @@
-"""Processes of one run: pid files that survive it, and how exactly these processes, and no others, are stopped.
+"""Processes of one run: pid files that outlive it, and stopping exactly these processes.
 
-Every process leads a session of its own. Its pid file holds pid, boot and start time, so that a reused pid is never
-taken for ours.
+Each process leads a session. Its pid file contains pid, boot and start time, so that a reused pid is never mistaken
+for ours.
 """
 
 import os
@@ -29,7 +29,7 @@ class Stat:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """Return what the kernel says of a process, or None when there is none (a zombie counts as none)."""
+    """Return the kernel's status of a process; None if it does not exist or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -44,12 +44,12 @@ def all_pids() -> list[int]:
 
 
 def session_members(session: int) -> list[int]:
-    """Return the living processes of a session."""
+    """Return the running processes of a session."""
     return [pid for pid in all_pids() if (stat := read_stat(pid)) and stat.session == session]
 
 
 def spawn(name: str, command: list[str], run_dir: Path, **options: object) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own and leave its pid file in `run_dir`."""
+    """Start a process in a new session and write its pid file to `run_dir`."""
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)  # type: ignore[call-overload]
     stat = read_stat(child.pid)
     (run_dir / f"{name}.pid").write_text(f"{child.pid} {stat.started if stat else '-'}\n")
@@ -57,7 +57,7 @@ def spawn(name: str, command: list[str], run_dir: Path, **options: object) -> su
 
 
 class Stopping:
-    """One process on its way down: asked first, killed with its whole session after the grace."""
+    """One process being stopped: terminated first, killed with its whole session after a grace period."""
 
     def __init__(self, pid_file: Path) -> None:
         self.pid_file = pid_file
@@ -73,7 +73,7 @@ class Stopping:
         return stat is not None and stat.started == self.started
 
     def finish(self) -> None:
-        """Kill what is left of the session, unless its number belongs to a stranger by now."""
+        """Kill the rest of the session, unless its id now belongs to other processes."""
         leader = read_stat(self.pid) if self.pid else None
         if self.pid and (leader is None or leader.started == self.started):
             for pid in session_members(self.pid):
@@ -94,7 +94,7 @@ def _is_of_run(pid: int, run_dir: Path) -> bool:
 
 
 def stop_all(run_dir: Path, tick: Callable[[], None] = lambda: None) -> int:
-    """Stop every process that has a pid file in `run_dir`, servers last; return how many were still alive."""
+    """Stop every process with a pid file in `run_dir`, servers last; return how many were still running."""
     files = sorted(run_dir.glob("*.pid"))
     count = _stop([f for f in files if f.stem not in SERVERS], PROCESS_GRACE_SECONDS, tick)
     return count + _stop([f for f in files if f.stem in SERVERS], SERVER_GRACE_SECONDS, tick)
@@ -115,7 +115,7 @@ def _stop(pid_files: list[Path], grace_seconds: float, tick: Callable[[], None])
 
 
 def guard(run_dir: Path, *, remove: Path | None = None, keep_open: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
-    """Start the watchdog of this run: it stops the run's processes when this process is gone, even by kill -9."""
+    """Start the watchdog of this run: it stops the run's processes when this process ends, even by kill -9."""
     command = [sys.executable, "-m", "dev.guard", str(run_dir), *([str(remove)] if remove else [])]
     return subprocess.Popen(
         command,

@@ -36,7 +36,7 @@ class Run:
         self.environment: dict[str, str] = {}
 
     def go(self) -> None:
-        """Start everything, stay until asked to stop. Raises `Stopped`, and `SetupError` when a part does not start."""
+        """Start everything and run until stopped. Raises `Stopped`, and `SetupError` if a part does not start."""
         postgres = Postgres(self.layout.postgres, self.layout.sockets)
         valkey = Valkey(self.layout.valkey, self.layout.sockets)
         self._set_environment(postgres, valkey)
@@ -84,7 +84,7 @@ class Run:
         return self.supervisor.start(arguments[0], command, self.environment, quiet=True, restart=False)
 
     def _finish(self, child: Child) -> str:
-        """Wait for a command and return the last it printed. Raises `SetupError`."""
+        """Wait for a command and return the last line it printed. Raises `SetupError`."""
         while child.process:
             self.supervisor.pump(0.1)
         name = child.name
@@ -122,7 +122,7 @@ class Run:
 
 
 class Parent:
-    """The `make` above us. It passes SIGTERM on, but after SIGINT for it alone it only waits for us, for ever."""
+    """The parent `make`. It forwards SIGTERM, but after a SIGINT to itself alone it waits for us forever."""
 
     def __init__(self) -> None:
         self.caught = self._catches_interrupt()
@@ -139,7 +139,7 @@ class Parent:
 
 
 def demo_settings(port: int, layout: Layout, database_url: str, redis_url: str) -> dict[str, str]:
-    """Return what the portal's settings are in a demo: everything under VAR, plain HTTP on loopback."""
+    """Return the portal's settings for a demo: everything under VAR, plain HTTP on loopback."""
     binaries = Path(sys.executable).parent
     simulation = layout.var / "simulation"
     return {
@@ -164,7 +164,7 @@ def demo_settings(port: int, layout: Layout, database_url: str, redis_url: str) 
 
 
 def _secret(path: Path) -> str:
-    """Return the key of this VAR, made at the first start."""
+    """Return the secret key of this VAR, created at the first start."""
     if not path.exists():
         new = path.with_suffix(".new")
         new.touch(mode=0o600)

@@ -14,7 +14,7 @@ from dev.processes import ROOT
 
 
 def shell_environment(layout: Layout) -> dict[str, str]:
-    """Return the run's settings over our own environment. Raises `SetupError` where no portal is running."""
+    """Return our environment updated with the run's settings. Raises `SetupError` if no portal is running."""
     try:
         settings = read_exports(layout.var / "env")
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Runs the processes of a run: starts them again when they die, and shows and keeps what they print.
+"""Runs the processes of a run: restarts them when they die, and shows and logs their output.
 
-One thread, one loop. The terminal is never waited for: if no one reads it, lines go to the log files only.
+One thread, one loop. It never blocks on the terminal: if no one reads it, lines go to the log files only.
 """
 
 import os
@@ -29,7 +29,7 @@ class Stopped(BaseException):
 
 
 class Terminal:
-    """Standard output, as long as it is read."""
+    """Standard output, as long as someone reads it."""
 
     def __init__(self) -> None:
         self.descriptor = sys.stdout.fileno()
@@ -52,7 +52,7 @@ class Terminal:
 
 
 class Log:
-    """A file of bounded size: the older half is kept beside it as NAME.log.1."""
+    """A log file of limited size; the older half is kept as NAME.log.1."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,7 +69,7 @@ class Log:
 
 @dataclass
 class Child:
-    """One process of the run, over all its restarts."""
+    """One process of the run, across its restarts."""
 
     name: str
     command: list[str]
@@ -100,7 +100,7 @@ class Supervisor:
         self.stopping = False
 
     def listen(self) -> None:
-        """Let SIGINT, SIGTERM and SIGHUP stop the run, whatever a parent had set for them."""
+        """Let SIGINT, SIGTERM and SIGHUP stop the run, even if the parent ignored them."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: self.ask_stop())
 
@@ -108,7 +108,7 @@ class Supervisor:
         self.stop_asked = True
 
     def start(self, name: str, command: list[str], environment: dict[str, str], **options: Any) -> Child:
-        """Start a process; unless `restart=False` it is started again whenever it ends, until `stop`."""
+        """Start a process; unless `restart=False`, restart it whenever it ends, until `stop`."""
         log = Log(self.log_dir / f"{name}.log")
         child = Child(name, command, environment, log, len(self.children), **options)
         self.children[name] = child
@@ -130,7 +130,7 @@ class Supervisor:
         os.set_blocking(child.pipe, False)
 
     def pump(self, seconds: float = 0.0) -> None:
-        """Pass on what the processes print and start again those that died. Raises `Stopped` when asked to stop."""
+        """Forward the output of the processes and restart those that died. Raises `Stopped` on a signal."""
         self._read(seconds)
         for child in self.children.values():
             if child.process and os.waitid(os.P_PID, child.process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
@@ -146,7 +146,7 @@ class Supervisor:
             self._take(pipes[pipe])
 
     def _take(self, child: Child) -> None:
-        """Read once from a process; a line is passed on when it is complete or too long to wait for."""
+        """Read once from a process; forward a line when it is complete or exceeds the limit."""
         with suppress(BlockingIOError):
             data = os.read(child.pipe, 65536)
             if not data:
@@ -164,7 +164,7 @@ class Supervisor:
             self.terminal.show(child.name, child.number, line)
 
     def _reap(self, child: Child) -> None:
-        """Take the exit status, but first end the rest of the session: while unreaped, its number is not reused."""
+        """Reap a process after ending the rest of its session: until reaped, its pid is not reused."""
         assert child.process
         for pid in session_members(child.process.pid):
             with suppress(ProcessLookupError):
@@ -200,7 +200,7 @@ class Supervisor:
 
 
 def describe(status: int | None) -> str:
-    """Say how a process ended."""
+    """Describe how a process ended."""
     if status is None:
         return "did not start"
     return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"

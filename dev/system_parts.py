@@ -1,4 +1,4 @@
-"""The parts of the tests that need packages of the system: which, whether they are here, and their installation."""
+"""System packages that some tests need: which, whether they are installed, and their installation."""
 
 import os
 import shutil
@@ -14,13 +14,13 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 
 @dataclass(frozen=True)
 class Part:
-    """Programs that the tests with this mark call, and the packages that bring them."""
+    """Programs that the tests with this mark call, and the packages that provide them."""
 
     programs: tuple[str, ...]
     packages: tuple[str, ...]
 
     def missing(self) -> list[str]:
-        """Return the programs that are not here."""
+        """Return the programs that are missing."""
         return [name for name in self.programs if not shutil.which(name, path=PATH)]
 
 
@@ -38,14 +38,14 @@ PARTS = {
 
 
 def reason_missing(mark: str) -> str | None:
-    """Return why the tests with this mark cannot run here, or None when they can."""
+    """Return why the tests with this mark cannot run here; None if they can."""
     part = PARTS[mark]
     missing = part.missing()
     return f"{', '.join(missing)} not found: apt-get install {' '.join(part.packages)}" if missing else None
 
 
 def install(say: Callable[[str], None], *marks: str) -> None:
-    """Install what is missing, of these marks or of all, where that is possible; where it is not, say why and go on."""
+    """Install what is missing for these marks, or for all. If that is not possible, print why and continue."""
     missing = {mark: PARTS[mark] for mark in marks or PARTS if PARTS[mark].missing()}
     packages = list(dict.fromkeys(name for part in missing.values() for name in part.packages))
     if not packages:
@@ -63,7 +63,7 @@ def install(say: Callable[[str], None], *marks: str) -> None:
 
 @contextmanager
 def _no_daemons() -> Iterator[None]:
-    """Keep packages from starting their daemons, without touching a policy that the machine has."""
+    """Prevent packages from starting their daemons, without changing an existing policy of the machine."""
     if POLICY.exists():
         yield
         return
@@ -76,7 +76,7 @@ def _no_daemons() -> Iterator[None]:
 
 
 def _apt(*arguments: str) -> str:
-    """Run apt-get; return the last line of its complaint, or nothing."""
+    """Run apt-get; return the last line of its error output, or an empty text."""
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120", *arguments]
     done = subprocess.run(

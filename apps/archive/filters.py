@@ -1,4 +1,4 @@
-"""Filters in the address of the archive's pages and API; a value that makes no sense finds nothing."""
+"""Filters in the address of the archive's pages and API; an invalid value finds nothing."""
 
 from datetime import date, datetime, time
 from functools import partial

@@ -1,4 +1,4 @@
-"""Scripts and environments, each content once, and the jobs that had them."""
+"""Scripts and environments, each content stored once, and their jobs."""
 
 from functools import reduce
 from operator import or_

@@ -1,4 +1,4 @@
-"""Who may see the environment of an archived job: fewer than its script."""
+"""Permission to see the environment of an archived job: stricter than for its script."""
 
 from typing import TYPE_CHECKING
 

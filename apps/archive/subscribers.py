@@ -1,4 +1,4 @@
-"""What the archive does when something happens elsewhere, or in itself."""
+"""Reactions of the archive to events."""
 
 from apps.accounts.models import Experiment
 from apps.archive.domain.links import claim_archived, link_collected, link_stored

@@ -1,4 +1,4 @@
-"""Where a capture without the portal's database sends its jobs and what it says of itself."""
+"""API for capture on hosts without access to the portal's database: batches of jobs and status reports."""
 
 from typing import Any, NamedTuple
 

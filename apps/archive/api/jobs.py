@@ -1,4 +1,4 @@
-"""The archive over the API, to read only; contents come as the bytes that were stored."""
+"""Archived jobs in the API, read-only; contents are returned byte for byte."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""An archived job as the API shows it."""
+"""Archived jobs in the API: readers."""
 
 from typing import Any
 

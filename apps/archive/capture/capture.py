@@ -1,4 +1,4 @@
-"""The capture loop: scan the spool, read entries on file events, hand jobs on; each in its own thread.
+"""The capture loop: scan the spool, read entries on file events, pass jobs on; each in its own thread.
 
 A kill loses nothing: what is not in the journal is still in the spool, and the next start scans it.
 """

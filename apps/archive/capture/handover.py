@@ -1,4 +1,4 @@
-"""Hands the journal's batches over to the portal, in their order, and tells it how capture is."""
+"""Hands the journal's batches over to the portal, in order, and reports the status of capture."""
 
 import logging
 import threading

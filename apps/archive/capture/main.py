@@ -1,4 +1,4 @@
-"""Runs a plan: a program without Django, of two processes: one reads the spool, one has the journal."""
+"""Runs a plan: a program without Django with two processes, one for the spool, one for the journal."""
 
 import gc
 import logging

@@ -1,4 +1,4 @@
-"""The masking rules last received, kept beside the journal: they apply while no portal can be reached."""
+"""The masking rules received last, stored beside the journal: they apply while the portal is unreachable."""
 
 import json
 import os

@@ -1,6 +1,6 @@
-"""What a capture is to do, told once by the command, which knows Django, to a program that need not.
+"""The configuration of a capture process, built by the command, which needs Django, for a program that does not.
 
-The plan holds secrets: it goes from program to program in memory, and is kept for the next start where its user alone
+The plan contains secrets: it is passed between programs in memory, and kept for the next start where only its user
 can read it (`kept_plan`).
 """
 

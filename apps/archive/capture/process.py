@@ -1,4 +1,4 @@
-"""The journal and its hand-over in a process of their own: they take another core than the reader."""
+"""The process of the journal and the hand-over: it uses another core than the reader."""
 
 import gc
 import logging

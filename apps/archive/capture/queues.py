@@ -1,4 +1,4 @@
-"""The two queues between capture's threads: entries that wait to be read, and jobs that wait for the journal."""
+"""The queues between capture's threads: entries to read, and jobs to write to the journal."""
 
 import heapq
 import threading

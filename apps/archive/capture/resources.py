@@ -1,4 +1,4 @@
-"""What capture asks of the host: to go first when jobs come fast, and to keep no memory that it has freed."""
+"""Resources of the host: raise the priority of capture, and return freed memory."""
 
 import ctypes
 import os

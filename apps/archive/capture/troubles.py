@@ -1,4 +1,4 @@
-"""What fails now of a part of capture that goes on all the same."""
+"""Current errors of parts of capture that keep running despite them."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Scripts and environments of many jobs as one tar, made while it is sent."""
+"""Scripts and environments of many jobs as one tar, streamed."""
 
 import io
 import tarfile

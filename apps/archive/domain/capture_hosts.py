@@ -1,4 +1,4 @@
-"""Hosts that capture without the portal's database: their tokens, and taking the jobs and reports that they send."""
+"""Capture hosts without access to the portal's database: tokens, and receiving their jobs and reports."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Remove a cluster with all that is known of it: one that a mistyped name has made, or that is shut down."""
+"""Remove a cluster and all its data: one created by a mistyped name, or one that is shut down."""
 
 from datetime import datetime, timedelta
 from typing import NamedTuple

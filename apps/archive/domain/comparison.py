@@ -1,9 +1,9 @@
-"""What differs between two scripts or two environments, with what differs in every run made equal.
+"""Differences between two scripts or two environments, ignoring what differs in every run.
 
-Lines that both have once are the anchors, and what lies between two of them is aligned line by line only where that is
-cheap; else it counts as replaced as a whole. `patiencediff` of PyPI anchors likewise, but is under the GPL, and leaves
-lines that are there twice unaligned between the anchors. All of it runs in a process that is killed where it takes too
-long; a plain comparison, in linear time, takes its place.
+Lines that occur once in both are anchors. Lines between two anchors are aligned one by one only if that is cheap; else
+they count as replaced. `patiencediff` on PyPI uses the same anchors, but is under the GPL and does not align repeated
+lines between anchors. The comparison runs in a process that is killed if it takes too long; a plain comparison in
+linear time replaces it.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The difference of two archived jobs, and the job that one is best compared with."""
+"""The differences of two archived jobs, and the best job to compare one with."""
 
 from dataclasses import dataclass
 from datetime import timedelta

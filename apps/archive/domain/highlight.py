@@ -1,7 +1,7 @@
-"""Colours for scripts: Pygments finds what is what, the portal's own few classes and escaping make HTML of it.
+"""Syntax highlighting of scripts: tokens by Pygments; HTML with a few classes, escaped, by the portal.
 
-A lexer gets no more than `SECONDS` for a script; the rest has no colours. It runs in a process that is killed where a
-single token takes longer: then there are no colours at all.
+A lexer gets at most `SECONDS` per script; the rest is not highlighted. It runs in a process that is killed if a single
+token takes longer: then nothing is highlighted.
 """
 
 import re

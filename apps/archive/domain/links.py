@@ -1,4 +1,4 @@
-"""Tying archived jobs to those of accounting, and to what the scheduler itself knows: whichever comes first."""
+"""Links archived jobs to job records, and to what the scheduler itself knows, whichever arrives first."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

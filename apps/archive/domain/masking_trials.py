@@ -1,4 +1,4 @@
-"""Trying a masking rule on what is archived already."""
+"""Trial of a masking rule on archived jobs."""
 
 from collections import Counter
 from datetime import datetime, timedelta

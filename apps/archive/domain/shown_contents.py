@@ -1,4 +1,4 @@
-"""What a page shows of a script and an environment: text made from bytes that may be anything."""
+"""Text of scripts and environments for pages, from arbitrary bytes."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The sinks as people see and handle them: how far each is behind, and what it refused."""
+"""The state of each sink: backlog, refused jobs, and handling of them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

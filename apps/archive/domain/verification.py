@@ -1,4 +1,4 @@
-"""Comparing the archive with the copies that the scheduler's accounting keeps, and filling it from them."""
+"""Compares the archive with the copies in the scheduler's accounting, and fills gaps from them."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence

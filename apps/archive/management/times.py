@@ -1,4 +1,4 @@
-"""Times on a command line and in what a command prints: ISO 8601, in UTC."""
+"""Times in arguments and output of commands: ISO 8601, in UTC."""
 
 from datetime import UTC, datetime
 

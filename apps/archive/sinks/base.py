@@ -1,4 +1,4 @@
-"""What every archive sink offers."""
+"""Interface of archive sinks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """From the intake to the sinks, by any number of workers at once, each sink at its own pace and at least once.
 
-A worker claims some of a sink's batches in one short transaction, and writes them in another, which holds their rows
-and ends with what came of it. So a worker that is killed lets go of them, and it is known that it died of them.
+A worker claims some batches of a sink in one short transaction, and writes them in another, which locks their rows and
+records the result. A worker that is killed thus releases them, and its death is counted against them.
 """
 
 import logging

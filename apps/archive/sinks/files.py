@@ -1,4 +1,4 @@
-"""The sink that keeps jobs as plain files, in the tree and under the names that SArchive's readers know.
+"""The sink that writes jobs as plain files, in the layout of SArchive.
 
 `DIR/<cluster>/<period>/job.<id>_script`, `…_environment`, and `…_description` where the scheduler keeps one.
 """

@@ -1,4 +1,4 @@
-"""The sinks there are, by the scheme of their URL."""
+"""Known sinks, by URL scheme."""
 
 from collections.abc import Iterable
 

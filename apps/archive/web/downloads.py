@@ -1,4 +1,4 @@
-"""Which jobs an address asks for, and the answer with all of them in one tar; for pages and API."""
+"""Downloads of many jobs as one tar, for pages and API."""
 
 from django.db.models import QuerySet
 from django.http import QueryDict, StreamingHttpResponse

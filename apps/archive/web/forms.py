@@ -1,4 +1,4 @@
-"""Forms of the page of a job: another one to compare with, and why it is kept."""
+"""Forms of the job page: job to compare with, and the reason for a pin."""
 
 from django import forms
 

@@ -1,4 +1,4 @@
-"""Pages of the archive: the list, one job, two compared, and contents as they are."""
+"""Pages of the archive: list, job, comparison, and raw contents."""
 
 from typing import Any
 

@@ -1,1 +1,1 @@
-"""What passes between capture and the portal: captured jobs in batches, and capture's report."""
+"""Formats between capture and the portal: batches of captured jobs, and the report of capture."""

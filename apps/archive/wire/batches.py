@@ -1,7 +1,7 @@
-"""Captured jobs in one piece of compressed bytes: packed once, where they were read, and so journaled and handed on.
+"""Batches of captured jobs as compressed bytes: packed once by the reader, then journaled and handed over unchanged.
 
-A line of JSON describes the jobs, then come their contents, one after another. What jobs have in common, much of their
-scripts and environments, is there once, however many of them have it.
+A line of JSON describes the jobs; their contents follow, one after another. Parts that jobs have in common, such as
+most of their environments, are stored once.
 """
 
 import json

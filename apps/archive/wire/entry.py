@@ -1,4 +1,4 @@
-"""What capture hands on: one job as it was in the spool, secrets masked."""
+"""A captured job: as it was in the spool, with secrets masked."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

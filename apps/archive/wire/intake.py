@@ -1,4 +1,4 @@
-"""Handing a batch over to the portal's database: one row, durable once committed. Knows nothing of Django."""
+"""Hands a batch over to the portal's database: one row, durable once committed. Independent of Django."""
 
 from collections.abc import Sequence
 from datetime import datetime

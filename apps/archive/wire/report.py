@@ -1,4 +1,4 @@
-"""The report of a capture process: written with its heartbeat, read by the health page and the metrics."""
+"""The status report of a capture process: written with its heartbeat, read by health page and metrics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace

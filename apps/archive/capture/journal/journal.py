@@ -1,7 +1,7 @@
 """The durable queue between spool and portal: one SQLite file on the scheduler's host.
 
-What `add` returned from survives a kill and a power cut. A batch stays until the portal has it; that a job was
-captured stays known for as long as it is in the spool, so that no scan reads it again.
+Once `add` returns, its jobs survive a kill and a power cut. A batch stays until the portal has it; a captured job is
+remembered for as long as it is in the spool, so that no scan reads it again.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""The file of the journal and its tables."""
+"""The SQLite file of the journal and its tables."""
 
 import sqlite3
 from pathlib import Path

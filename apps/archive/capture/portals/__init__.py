@@ -1,1 +1,1 @@
-"""Where capture hands its batches over: straight into the portal's database, or over HTTP."""
+"""Ways to hand batches over to the portal: directly into its database, or over HTTP."""

@@ -1,4 +1,4 @@
-"""What both ways to the portal offer."""
+"""Interface of both ways to the portal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

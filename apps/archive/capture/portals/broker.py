@@ -1,7 +1,7 @@
-"""Wakes the portal's workers: one Celery message, as the worker's broker has it.
+"""Wakes the portal's workers with one Celery message, in the broker's format.
 
-By Redis' protocol and Celery's (its documentation calls it version 2), as their libraries take as much memory as all of
-the rest. A message may be lost: beat sends one every few seconds.
+It implements the protocols of Redis and Celery (message protocol 2), because their libraries need as much memory as
+all of the rest. A message may be lost: beat sends one every few seconds.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""The portal's database: batches, reports and rules there, in plain SQL and without Django.
+"""The portal's database, in plain SQL without Django: batches, reports and masking rules.
 
-`tests/archive/test_portals.py` holds both ways to the portal to one contract, against the portal's own tables.
+`tests/archive/test_portals.py` tests both ways to the portal by one contract, against the portal's tables.
 """
 
 import json

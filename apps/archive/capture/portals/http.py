@@ -1,4 +1,4 @@
-"""The portal over HTTP, for a host that does not reach its database: with a token of `manage.py capture_host`."""
+"""The portal over HTTP, for hosts that cannot reach its database; with a token from `manage.py capture_host`."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a source of file events gives, and how an operator chooses between them."""
+"""Interface of sources of file events, and how operators choose between them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""On which file system a directory lies: of what other hosts write to it, this host's kernel may not know."""
+"""The file system of a directory: the kernel sees no writes by other hosts to a network file system."""
 
 import os
 from pathlib import Path

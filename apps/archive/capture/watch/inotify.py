@@ -1,6 +1,6 @@
-"""The kernel's file events, by the part of watchdog that reads them: in batches, at once, in the caller's thread.
+"""The kernel's file events, read by watchdog's inotify part in batches in the caller's thread.
 
-Watchdog's own emitter takes three threads and several objects to deliver an event, and reports no overflow.
+Watchdog's emitter needs three threads and several objects per event, and does not report overflows.
 """
 
 import errno

@@ -1,6 +1,6 @@
-"""File events by comparing listings, with watchdog's polling emitter: for what other hosts write.
+"""File events from comparing listings, with watchdog's polling emitter: for network file systems.
 
-A poll lists a directory and asks for the state of each of its entries, in a thread for each directory.
+A poll lists a directory and stats each entry, in one thread per directory.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""File events of the spool: watches each of its directories flat and says which entries they are about."""
+"""File events of the spool: watches each directory flat and returns the entries concerned."""
 
 import logging
 import queue

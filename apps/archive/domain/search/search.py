@@ -1,7 +1,7 @@
-"""Finding jobs by what is in their scripts, newest first, and the lines that say why.
+"""Search for jobs by the text of their scripts, newest first, with the matching lines.
 
-Words come from the index. Any other text is looked for in the scripts themselves, newest job first, for no longer
-than `READ_SECONDS` and in those of no more than `READ_JOBS`: the page says how far it came, and the next goes on there.
+Words come from the index. Other text is searched in the scripts themselves, newest job first, for at most
+`READ_SECONDS` and in at most `READ_JOBS` jobs: the page shows how far it got, and the next page continues there.
 """
 
 import re

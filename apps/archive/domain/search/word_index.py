@@ -1,4 +1,4 @@
-"""Filling the index of words behind capture's back: bounded batches, each one transaction."""
+"""Fills the index of words in the background, in limited batches, each one transaction."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Finding the newest jobs with words in their scripts, by the index of words."""
+"""Finds the newest jobs with words in their scripts, by the index of words."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

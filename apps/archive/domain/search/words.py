@@ -1,7 +1,7 @@
-"""What of a script can be found by the index: its words, and the modules that it loads.
+"""Words of a script in the index, and the modules that it loads.
 
-A word is what stands between blanks, quotes and the shell's signs: `gromacs/2023.3`, `--mem=4G`, `OMP_NUM_THREADS=8`.
-Its parts are words too (`--mem`, `4G`, `gromacs`). Upper and lower case are the same.
+Words are separated by blanks, quotes and operators of the shell: `gromacs/2023.3`, `--mem=4G`, `OMP_NUM_THREADS=8`.
+Their parts are words too (`--mem`, `4G`, `gromacs`). Case is ignored.
 """
 
 import re

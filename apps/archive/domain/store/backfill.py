@@ -1,4 +1,4 @@
-"""Filling a sink that was added later with what the store has."""
+"""Fills a new sink with the jobs of the store."""
 
 import json
 from collections.abc import Iterator, Sequence

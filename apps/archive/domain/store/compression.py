@@ -1,4 +1,4 @@
-"""zstd with a trained dictionary: what near-identical contents share is stored once."""
+"""zstd with a trained dictionary: common parts of similar contents are stored once."""
 
 from collections.abc import Sequence
 

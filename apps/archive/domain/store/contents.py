@@ -1,4 +1,4 @@
-"""Reading the archive: contents, the job behind a page, and checking that all is as it was stored."""
+"""Reads the archive: contents, the job of a page, and integrity checks."""
 
 import hashlib
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Keeping captured jobs. Storing the same job again changes nothing."""
+"""Stores captured jobs. Storing the same job again changes nothing."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Sends documents by the bulk call: in smaller parts where the server has too much to do, each with its own verdict."""
+"""Sends documents by the bulk API: in smaller parts if the server is overloaded, with a result per document."""
 
 import re
 import time

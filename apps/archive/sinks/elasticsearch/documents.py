@@ -1,4 +1,4 @@
-"""A captured job as a document: what is searched by is text, and its bytes can be had back exactly."""
+"""A captured job as a document: searchable as text, and its bytes can be restored exactly."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The indices that jobs go to, by the options in the sink's URL, and how they are set up."""
+"""The indices of jobs, by the options in the sink's URL, and their setup."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""`elasticsearch://HOST:9200[,HOST2:9200]/INDEX` and `elasticsearch+https://…`, by the official client."""
+"""`elasticsearch://HOST:9200[,HOST2:9200]/INDEX` and `elasticsearch+https://…`, with the official client."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How the sink reaches Kafka: the configuration of its producer, from URL and settings."""
+"""The configuration of the Kafka producer, from URL and settings."""
 
 import logging
 import os

@@ -1,6 +1,6 @@
-"""What a job looks like in Kafka: key, headers and a value of JSON; docs/kafka.md has the schema.
+"""A job as a Kafka message: key, headers and a JSON value; docs/kafka.md has the schema.
 
-The same job is always the same message, so that readers can tell a second copy by key and `submitted_at`.
+The same job always gives the same message, so that consumers recognise duplicates by key and `submitted_at`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Sends jobs to a topic of Kafka, and knows of each whether Kafka has it."""
+"""Sends jobs to a Kafka topic, and tracks which of them Kafka has acknowledged."""
 
 import time
 from collections.abc import Mapping, Sequence
