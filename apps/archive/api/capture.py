@@ -132,7 +132,7 @@ class ReceiveBatch(CaptureView):
     )
     def post(self, request: CaptureRequest) -> Response:
         batch = checked_data(BatchSerializer(data=request.query_params))
-        sent = request.data
+        sent: Any = request.data
         if not isinstance(sent, SentBatch) or not sent.jobs:
             raise ParseError("No jobs came, or a batch of no stated length.")
         try:

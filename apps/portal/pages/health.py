@@ -95,8 +95,7 @@ def _capture(heart: Heartbeat) -> dict[str, Any]:
         problems.append(f"the portal rejects {report.refused} jobs, which stay in the journal: {report.why_refused}")
     problems += [f"cannot read {path}: {why}" for path, why in report.unreadable.items()]
     problems += [f"incomplete: {path}" for path in report.incomplete]
-    host = heart.detail.get("host", "") if isinstance(heart.detail, dict) else ""
-    return {"name": heart.name, "host": str(host), "at": heart.at, "report": report, "problems": problems}
+    return {"name": heart.name, "at": heart.at, "report": report, "problems": problems}
 
 
 def _channel(channel: Channel) -> dict[str, Any]:
