@@ -9,6 +9,8 @@ from apps.diagnosis.enums import VERDICT_OF, Category, Role, VerdictKind
 
 #: So many ordinary lines between two errors, and the job had gone on with its work.
 WORK_LINES = 40
+#: So many ordinary lines after the last crash or uncaught error, and the job had survived it.
+LAST_LINES = 120
 _RETRY = re.compile(
     r"(?i)\bre-?tr(?:y|ies|ying|ied)\b|\battempt(?:ing)?\s?#?\d|\btry(?:ing)? again\b|\bwill (?:try|attempt)"
     r"|reconnect|trying to recover|back-?off|fall(?:ing)? ?back"
@@ -25,13 +27,16 @@ _SUCCESS = re.compile(
     r"|\b(?:opened|connected to|downloaded|copied|transferred)\b"
 )
 _FAILURE = re.compile(r"(?i)\b(?:not|un\w+|fail\w*|error|could|cannot|without|never|dis\w+|0)\b")
-_ENDED_WELL = re.compile(
-    r"(?i)\b(?:(?:job|run|task|workflow|simulation|calculation|training|execution|script|program|pipeline|process\w*"
-    r"|analysis|step|all|everything)\b.{0,60}\b(?:completed?|finished|successful\w*|succeeded|ended|done)\b"
-    r"|success(?:ful|fully)?\b|normal(?:ly)? terminat\w+|terminated normally|execution complete|good ?bye|bye-bye"
-    r"|total (?:cpu |wall ?|elapsed |running |run )?time|elapsed time|finish(?:ed)? (?:time|at|on)|end time"
-    r"|exit(?:ed)?(?: with)?(?: code| status)?:? ?0\b|status 0\b|return value 0|completed after|job done|all done"
-    r"|(?:^|\s)done\.?$|time\s*:\s*\d|passed\b)"
+_SUCCEEDED = re.compile(
+    r"(?i)\bsuccess(?:ful|fully)?\b|\bsucceeded\b|\bnormal(?:ly)? terminat\w+|terminated normally|\bpassed\b"
+    r"|exit(?:ed)?(?: with)?(?: code| status)?:? ?0\b|status 0\b|return value 0"
+)
+#: Words that end a log, be it of a failure: they speak against weak signs of one only.
+_ENDED = re.compile(
+    r"(?i)\b(?:job|run|task|workflow|simulation|calculation|training|execution|script|program|pipeline|process\w*"
+    r"|analysis|step|all|everything)\b.{0,60}\b(?:completed?|finished|ended|done)\b"
+    r"|execution complete|good ?bye|bye-bye|total (?:cpu |wall ?|elapsed |running |run )?time|elapsed time"
+    r"|finish(?:ed)? (?:time|at|on)|end time|completed after|job done|all done|(?:^|\s)done\.?$|time\s*:\s*\d"
 )
 _TRACE_LINE = re.compile(rb"[\s#\[|*=+\-~^>]|at |frame |\d{1,4}:\s|$")
 #: A step is cancelled once one of its tasks has failed.
@@ -91,7 +96,7 @@ def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
     later, closed = len(block.data), False
     for hit in reversed(standing):
         begin = hit.offset - block.offset
-        worked = _work_between(block, begin, later) >= WORK_LINES
+        worked = _work_between(block, begin, later) >= (WORK_LINES if chain or _is_weak(hit) else LAST_LINES)
         closed = closed or (worked and any(_speaks(each) for each in chain))
         if closed:
             break
@@ -100,7 +105,7 @@ def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
         chain.append(hit)
         later = begin
     chain.reverse()
-    if chain and not failed and not any(_is_strong(hit) for hit in chain) and _ended_well(block, chain[-1]):
+    if chain and not failed and not any(_is_strong(hit) for hit in chain) and _ended_well(block, chain):
         return []
     return [hit for at, hit in enumerate(chain) if not _follows(hit, chain[:at])]
 
@@ -114,6 +119,10 @@ def _is_failure(facts: JobFacts) -> bool:
 def _is_strong(hit: Hit) -> bool:
     """Tell whether an error ends a job wherever it stands: a cause, except of a service, which may be tried again."""
     return hit.pattern.role is Role.CAUSE and not _is_service(hit)
+
+
+def _is_weak(hit: Hit) -> bool:
+    return hit.pattern.role is Role.CONSEQUENCE or _is_service(hit)
 
 
 def _speaks(hit: Hit) -> bool:
@@ -149,17 +158,19 @@ def _recovered(hit: Hit, after: Sequence[Hit], block: Block) -> bool:
 
 
 def _work_between(block: Block, begin: int, end: int) -> int:
-    """Count ordinary lines between two positions, up to what counts as work: not frames, lists or rulers."""
+    """Count ordinary lines between two positions: not frames, lists or rulers. A long way is not counted."""
     if end - begin > 256 * 1024:
-        return WORK_LINES
+        return LAST_LINES
     count = 0
     for line in re.split(rb"[\r\n]", block.data[begin:end])[1:]:
         count += not _TRACE_LINE.match(line)
     return count
 
 
-def _ended_well(block: Block, last: Hit) -> bool:
-    """Tell whether the last lines after the last error say that the job came to its end."""
-    begin = max(last.offset - block.offset, len(block.data) - 4096)
+def _ended_well(block: Block, chain: Sequence[Hit]) -> bool:
+    """Tell whether the last lines after the last error say that the job succeeded, or just ended after weak errors."""
+    begin = max(chain[-1].offset - block.offset, len(block.data) - 4096)
     lines = [line for line in block.data[begin:].decode("utf-8", "replace").split("\n") if line.strip()]
-    return any(_ENDED_WELL.search(line) and not re.search(r"(?i)fail|error|abort", line) for line in lines[1:][-12:])
+    ending = [line for line in lines[1:][-12:] if not re.search(r"(?i)fail|error|abort", line)]
+    weak = all(hit.pattern.role is Role.CONSEQUENCE for hit in chain)
+    return any(_SUCCEEDED.search(line) or (weak and _ENDED.search(line)) for line in ending)

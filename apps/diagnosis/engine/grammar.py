@@ -41,8 +41,12 @@ _ERROR_LINE = (
     r"|unknown|undefined|illegal|missing|unexpected|bad)\b"
     r"|(?i)\b(?:assertion\b.{0,200}\bfailed|panicked at|(?:has|have|had|was|is|are|did) (?:failed|not \w+ed)"
     r"|failed (?:to|with|on|at|for)\b|undefined reference|not recognized|not allowed|must be|no match for"
-    r"|is not defined)"
+    r"|is not defined)|(?i)\bfatal (?:error|exception)\b|(?i)\bfailed[.!]?$"
 )
+#: Signals are told calmly by launchers, and say nevertheless that a process died.
+_SIGNAL = re.compile(r"(?i)(?:exit|return) ?(?:code|status)?:? ?-\d|segfault|\bsignal:? (?:4|6|7|8|9|11)\b")
+#: A prefix without a message, and rulers.
+_EMPTY = re.compile(r"[\w.\-\[\]]{0,80}:?[\s\W]*$")
 #: Columns of numbers and names of files that speak of errors, and what is tried again.
 _NUMBERS = re.compile(r"(?i)errors?\s?[:=]\s?[-+]?[\d.]|stderr|\.err\b|\berror\.log|retry")
 
@@ -120,7 +124,8 @@ class Grammar:
     def _meaning(self, message: Message, *, in_trace: bool) -> Meaning | None:
         """Return what a message means; None if it is no error."""
         line = peel(message.text)
-        if line.level in QUIET_LEVELS and not in_trace:
+        quiet = line.level in QUIET_LEVELS and not in_trace
+        if quiet and not _SIGNAL.search(line.message):
             return None
         found = meanings_of(line.message)
         if found is None:
@@ -130,7 +135,7 @@ class Grammar:
         if in_trace:
             kind = message.type.rpartition(".")[2] or "ERROR"
             return Meaning(f"UNCAUGHT-{kind}"[:64], Category.EXPERIMENT_CODE, "program", Role.SYMPTOM)
-        loud = line.level in LOUD_LEVELS and len(line.message) > 3
+        loud = line.level in LOUD_LEVELS and not quiet and not _EMPTY.match(line.message)
         if (loud or self._error_line.search(line.message.encode("latin-1", "replace"))) and not _NUMBERS.search(
             line.message
         ):

@@ -27,6 +27,9 @@ class Meaning:
 
 #: Below these, files belong to the site or a service, not to the job.
 SITE_MOUNTS = ("/cvmfs/", "/pnfs/", "/eos/", "/afs/", "/dcache/", "/stash/", "/osdf/")
+FILE = frozenset({"MISSING-FILE", "UNREADABLE-FILE"})
+#: What a message only guesses or explains.
+HEDGE = re.compile(r"(?i)\b(?:might|may|usually|possibly|perhaps|could have been)\b")
 LOCAL_HOSTS = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|::1)\b")
 
 
@@ -53,7 +56,9 @@ def meanings_of(message: str) -> list[Meaning] | None:
 
 
 def about(meaning: Meaning, message: str) -> Meaning:
-    """Return what a message means in view of the file or host that it names."""
+    """Return what a message means in view of the file or host that it names, and of how sure it is itself."""
+    if meaning.role is Role.GENERIC and HEDGE.search(message):
+        return replace(meaning, role=Role.CONSEQUENCE)
     at_site = any(mount in message for mount in SITE_MOUNTS)
     if (
         meaning.id == "MISSING-FILE"
@@ -61,7 +66,7 @@ def about(meaning: Meaning, message: str) -> Meaning:
         and re.search(r"/cvmfs/[\w.\-]{1,80}(?:/[\w.\-]{0,80})?['\":\s]", message)
     ):
         return replace(meaning, id="SITE-FILE", category=Category.SITE, service="cvmfs")
-    if meaning.id == "MISSING-FILE" and re.search(r"(?:root|davs|srm|gsiftp|xroot)://", message):
+    if meaning.id in FILE and re.search(r"(?:root|davs|srm|gsiftp|xroot)://", message):
         return replace(meaning, id="REMOTE-FILE", category=Category.SERVICE, service="storage")
     if meaning.id in {"CONNECTION", "HTTP-SERVICE"} and LOCAL_HOSTS.search(message):
         return replace(

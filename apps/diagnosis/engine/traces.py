@@ -49,7 +49,7 @@ def trace_at(lines: Sequence[str], row: int) -> Trace | None:
         return _java(lines, row)
     if message.startswith("terminate called"):
         return _terminate(lines, row)
-    if "G4Exception" in message and not message.startswith("-"):
+    if "*** G4Exception :" in message:
         return _geant(lines, row)
     if _HEADERS.match(message) or message.startswith("At line ") and "of file" in message:
         return _header(lines, row)
@@ -123,20 +123,17 @@ def _terminate(lines: Sequence[str], row: int) -> Trace:
 
 def _geant(lines: Sequence[str], row: int) -> Trace:
     """Read an exception of Geant4, which is often just a warning."""
-    end = next(
-        (
-            at
-            for at in range(row, min(len(lines), row + 60))
-            if "G4Exception-END" in lines[at] or "***" in lines[at][:6] and at > row
-        ),
-        row,
-    )
+    end = min(len(lines), row + 12) - 1
+    for at in range(row + 1, min(len(lines), row + 60)):
+        if "G4Exception-END" in lines[at] or lines[at].lstrip().startswith("***"):
+            end = at
+            break
     text = " ".join(line.strip() for line in lines[row : end + 1])[:1500]
     if "just a warning" in text:
         return Trace(end + 1, ())
     said = [Message(at, lines[at].strip()) for at in range(row + 2, min(end, row + 8)) if lines[at].strip()]
     named = [message for message in said if re.search(r"fail|error|abandon|abort|problem", message.text, re.IGNORECASE)]
-    return Trace(end + 1, (*named[:1], Message(row, peel(lines[row]).message)))
+    return Trace(end + 1, (Message(row, lines[row].strip()), *named[:1]))
 
 
 def _header(lines: Sequence[str], row: int) -> Trace:

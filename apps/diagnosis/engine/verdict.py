@@ -25,6 +25,8 @@ from apps.diagnosis.enums import (
 )
 
 SHOWN_HITS = 4
+#: Lines that report a failure of which another line says the reason.
+STEP_FAILED = "STEP-FAILED"
 CONFIDENCE_OF = {
     Role.CAUSE: Confidence.HIGH,
     Role.GENERIC: Confidence.MEDIUM,
@@ -81,8 +83,9 @@ def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
     Lines of two files have no common order: stderr comes before stdout.
     """
 
-    def rank(hit: Hit) -> tuple[int, str, int, int, str]:
-        return WEIGHT[hit.pattern.role], hit.stream, hit.offset, -hit.length, hit.pattern.id
+    def rank(hit: Hit) -> tuple[int, bool, str, int, int, str]:
+        last = hit.pattern.id == STEP_FAILED
+        return WEIGHT[hit.pattern.role], last, hit.stream, hit.offset, -hit.length, hit.pattern.id
 
     return sorted((hit for hit in hits if hit.pattern.role is not Role.NOISE), key=rank)
 
@@ -183,30 +186,30 @@ def _apply_outages(facts: JobFacts, decision: Candidate, ranked: Sequence[Hit], 
 
 
 def _further_hits(decision: Candidate, ranked: Sequence[Hit]) -> list[Hit]:
-    """Return more errors to show: of each kind the first, then other lines of the same kinds, the last ones first."""
-    places = {(decision.cause.stream, decision.cause.offset)} if decision.cause else set()
-    kinds = {decision.cause.pattern.id} if decision.cause else set()
-    firsts: list[Hit] = []
-    others: list[Hit] = []
+    """Return more errors to show, by role: of each kind the first, then the last, then the others in log order.
+
+    Of lines that differ in numbers only, one is shown.
+    """
+    shown = [decision.cause] if decision.cause else []
+    kinds = {hit.pattern.id for hit in shown}
+    lasts = {hit.pattern.id: hit for hit in ranked}
+    places = []
     for hit in ranked:
-        place = hit.stream, hit.offset
-        if place in places and hit.pattern.id in kinds:
-            continue
-        (others if hit.pattern.id in kinds else firsts).append(hit)
-        kinds.add(hit.pattern.id)
-    return [*firsts, *_unlike(decision, others)][: SHOWN_HITS - 1]
+        kind = hit.pattern.id
+        place = 0 if kind not in kinds else 1 if hit is lasts[kind] else 2
+        places.append((WEIGHT[hit.pattern.role], place, hit.offset))
+        kinds.add(kind)
+    seen = {(hit.pattern.id, _masked(hit)) for hit in shown}
+    further: list[Hit] = []
+    for _, hit in sorted(zip(places, ranked, strict=True), key=lambda each: each[0]):
+        if (line := (hit.pattern.id, _masked(hit))) not in seen and len(further) < SHOWN_HITS - 1:
+            seen.add(line)
+            further.append(hit)
+    return further
 
 
-def _unlike(decision: Candidate, hits: Sequence[Hit]) -> list[Hit]:
-    """Return hits from the last to the first, of lines that differ only in numbers the last."""
-    masked = {re.sub(r"\d+", "0", decision.cause.text)} if decision.cause else set()
-    kept = []
-    for hit in sorted(hits, key=lambda hit: -hit.offset):
-        text = re.sub(r"\d+", "0", hit.text)
-        if text not in masked:
-            masked.add(text)
-            kept.append(hit)
-    return kept
+def _masked(hit: Hit) -> str:
+    return re.sub(r"\d+", "0", hit.text)
 
 
 def _other_reasons(
