@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from apps.core.domain import plugins
 from apps.core.domain.events import publish
-from apps.core.domain.health import beat_heart
+from apps.core.domain.health import beat_capture, beat_heart
 from apps.core.domain.plugins import Registry
 from apps.core.models import Delivery, Heartbeat
 from apps.jobs.models import Collection
@@ -67,8 +67,10 @@ def test_page_takes_any_heartbeat(client, shifter):
 
 
 def test_page_names_the_host_of_a_capture_elsewhere(client, shifter):
-    beat_heart(name="capture farm", at=timezone.now(), detail={"host": "scheduler-1"})
-    assert "from scheduler-1" in page_of(client, shifter)
+    beat_capture(cluster="farm", host="scheduler-1", at=timezone.now(), detail={"missed": 3})
+    page = page_of(client, shifter)
+    assert "capture farm on scheduler-1" in page
+    assert "3 jobs were deleted before they could be read" in page
 
 
 def test_page_shows_what_is_expected_and_was_never_heard(client, shifter):
