@@ -49,6 +49,28 @@ SCORED = PRIORITISED - {_S.AWAITING_APPROVAL}
 BEFORE_PRODUCTION = EDITABLE | {_S.SUBMITTED, _S.CHECKING, *CHANGEABLE}
 
 
+#: The eight states shown to people first, with the sign of each; the seventeen above are its detail.
+PHASES = {
+    _S.DRAFT: ("draft", "draft"),
+    _S.SUBMITTED: ("in review", "waiting"),
+    _S.CHECKING: ("in review", "waiting"),
+    _S.AWAITING_APPROVAL: ("in review", "waiting"),
+    _S.CHANGES_REQUESTED: ("changes requested", "waiting"),
+    _S.APPROVED: ("queued", "queued"),
+    _S.QUEUED: ("queued", "queued"),
+    _S.TESTING: ("running", "running"),
+    _S.RUNNING: ("running", "running"),
+    _S.COMPLETING: ("running", "running"),
+    _S.DATA_QUALITY: ("running", "running"),
+    _S.ON_HOLD: ("on hold", "held"),
+    _S.DONE: ("done", "done"),
+    _S.DONE_PARTIAL: ("done", "done"),
+    _S.REJECTED: ("closed", "cancelled"),
+    _S.CANCELLED: ("closed", "cancelled"),
+    _S.SUPERSEDED: ("closed", "cancelled"),
+}
+
+
 class AttentionKind(models.TextChoices):
     """Why a request needs attention, most urgent first."""
 

@@ -1,7 +1,8 @@
 // Small things that a page does without a framework; every page works without them.
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest("input, textarea, select, [contenteditable]");
-  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+  const slash = event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey;
+  if (slash || (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey))) {
     const find = document.querySelector("#find");
     if (find) {
       event.preventDefault();
@@ -44,6 +45,42 @@ const stale = (event, text = "The portal does not answer: this page is not refre
   note.textContent = text;
   document.querySelector("main").prepend(note);
 };
+// Where the login has ended, a dialog asks for it; the page behind, with what was typed, stays as it is. The next form
+// that is sent takes the new token from its cookie.
+const askForLogin = () => {
+  const made = document.querySelector("#login-again");
+  if (!made || document.querySelector("dialog.login")) return;
+  const dialog = made.content.firstElementChild.cloneNode(true);
+  const form = dialog.querySelector("form"), problem = dialog.querySelector("[role=alert]");
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const sent = new FormData(form);
+    sent.set("csrfmiddlewaretoken", formToken() ?? "");
+    try {
+      const answer = await fetch(form.action, { method: "POST", body: sent });
+      if (answer.ok && new URL(answer.url).pathname !== new URL(form.action).pathname) {
+        dialog.close();
+        document.body.dispatchEvent(new Event("refresh"));
+      } else {
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        problem.textContent = page.querySelector(".errorlist")?.textContent.trim() || "Not logged in. Log in in another tab.";
+      }
+    } catch {
+      problem.textContent = "The portal does not answer. Try again.";
+    }
+  });
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+};
+
+// A connection that is lost is said at once; once it is back, the page refreshes what refreshes itself.
+window.addEventListener("offline", (event) => stale(event, "No connection. Your input stays on this page."));
+window.addEventListener("online", () => {
+  document.querySelector("#stale")?.remove();
+  document.body.dispatchEvent(new Event("refresh"));
+});
+
 document.addEventListener("htmx:sendError", stale);
 document.addEventListener("htmx:responseError", stale);
 document.addEventListener("htmx:beforeSwap", (event) => {
@@ -51,7 +88,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   if (!event.detail.isError) document.querySelector("#stale")?.remove();
   if (xhr.responseURL && new URL(xhr.responseURL).pathname !== pathInfo.requestPath.split("?")[0]) {
     event.detail.shouldSwap = false;
-    if (typed) stale(event, "You are logged out. Your input stays on this page: log in in another tab, then continue here.");
+    if (typed) askForLogin();
     else location.reload();
   }
 });
@@ -112,3 +149,52 @@ document.addEventListener("click", (event) => {
     location.hash = `#L${from[1]}-${link.hash.slice(1)}`;
   }
 });
+
+// The search shows what it finds while one types, after the places and actions whose names have the words. Arrow keys go
+// through them; Enter without a choice opens the page of all results.
+const WAIT_FOR_WORDS = 200;
+const find = document.querySelector("#find"), palette = document.querySelector("#palette");
+if (find && palette) {
+  const actions = [...document.querySelector("#actions").content.querySelectorAll("a")];
+  let timer, latest = 0;
+  const show = (parts) => {
+    palette.replaceChildren(...parts);
+    palette.hidden = !parts.length;
+  };
+  const matching = (words) => {
+    const found = actions.filter((each) => words.every((word) => each.textContent.toLowerCase().includes(word)));
+    if (!found.length) return [];
+    const list = Object.assign(document.createElement("ul"), { className: "plain" });
+    list.append(...found.slice(0, 8).map((each) => {
+      const line = document.createElement("li");
+      line.append(each.cloneNode(true));
+      return line;
+    }));
+    return [list];
+  };
+  const search = async () => {
+    const typedWords = find.value.trim(), mine = ++latest;
+    const own = matching(typedWords.toLowerCase().split(/\s+/).filter(Boolean));
+    show(own);
+    if (typedWords.length < 2) return;
+    try {
+      const address = `${find.form.action}?q=${encodeURIComponent(typedWords)}`;
+      const answer = await fetch(address, { headers: { "HX-Request": "true" } });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (mine === latest && answer.ok) show([...own, ...page.querySelectorAll("main > .card")]);
+    } catch { /* the page of all results says what is wrong */ }
+  };
+  find.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(search, WAIT_FOR_WORDS); });
+  find.addEventListener("focus", () => show(matching(find.value.toLowerCase().split(/\s+/).filter(Boolean))));
+  const box = find.form;
+  box.addEventListener("focusout", (event) => { if (!box.contains(event.relatedTarget)) show([]); });
+  palette.addEventListener("mousedown", (event) => event.preventDefault());
+  box.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") { show([]); find.focus(); }
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step || palette.hidden) return;
+    const stops = [find, ...palette.querySelectorAll("a")];
+    event.preventDefault();
+    stops[(stops.indexOf(document.activeElement) + step + stops.length) % stops.length].focus();
+  });
+}

@@ -173,8 +173,12 @@ def change_and_submit_again(life: Life, liaison: User) -> None:
     page.get_by_role("button", name="Submit").first.click()
     page.get_by_text(f"Submitted {KEY} for approval.").wait_for()
     check_waiting()
+    parts = page.get_by_role("navigation", name="Parts of the request")
+    parts.get_by_role("link", name="Discussion").click()
     page.get_by_role("button", name="Resolve").click()
+    parts.get_by_role("link", name="Discussion").click()
     expect(page.get_by_text("0 open of 1", exact=True)).to_be_visible()
+    parts.get_by_role("link", name="Activity").click()
     page.get_by_role("link", name="Changes", exact=True).click()
     assert state() == "awaiting_approval"
 

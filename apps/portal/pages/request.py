@@ -1,8 +1,10 @@
 """The page of one request: everything it shows, from several apps."""
 
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any
 
+from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
 from apps.accounts.models import User
@@ -10,7 +12,7 @@ from apps.core.domain.events import events_of
 from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
 from apps.production.domain.actors import may
-from apps.production.domain.approvals.requirements import approval_of, slots_of
+from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
 from apps.production.domain.checks.report import warnings_at_submission, warnings_now
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.stages import argument_texts, content_of, stage_arguments
@@ -24,12 +26,73 @@ from apps.production.domain.priority.listing import line_of, queue_length
 from apps.production.domain.priority.ranks import is_in_line
 from apps.production.domain.priority.shares import ranks_by_class
 from apps.production.domain.requests.status import required_services, status_of, steps_of, totals_of
-from apps.production.enums import BEFORE_PRODUCTION, CLOSED, IN_PRODUCTION, Actor, RequestState, Verb
+from apps.production.enums import BEFORE_PRODUCTION, CLOSED, IN_PRODUCTION, Actor, AttentionKind, RequestState, Verb
 from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise
-from apps.progress.domain.progress import progress_now
+from apps.progress.domain.expected_end import Expected
+from apps.progress.domain.progress import RequestNow, progress_now
 from apps.quality.domain.standing import standing_of as quality_of
 
+
+@dataclass(frozen=True)
+class Schedule:
+    """The deadline of a request against its expected end; lengths in days, from when it was approved."""
+
+    started_at: datetime
+    expected: Expected
+    deadline: date | None
+    days_gone: float
+    days_left: float
+    days_over: float
+
+    @property
+    def is_late(self) -> bool:
+        return self.days_over >= 1
+
+    @property
+    def days_early(self) -> int:
+        """Return how many whole days the expected end is before the deadline."""
+        return (
+            max(0, (self.deadline - timezone.localdate(self.expected.at)).days)
+            if self.deadline and self.expected.at
+            else 0
+        )
+
+
+def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> Schedule | None:
+    """Return the schedule of an approved request that is still open."""
+    if progress is None or request.approved_at is None or request.state in CLOSED:
+        return None
+    start, now, end = (timezone.localdate(each) for each in (request.approved_at, at, progress.expected.at or at))
+    due = request.deadline or end
+    return Schedule(
+        request.approved_at,
+        progress.expected,
+        request.deadline,
+        days_gone=max(0, (min(now, due) - start).days),
+        days_left=max(0, (min(due, max(end, now)) - max(now, start)).days),
+        days_over=max(0, (end - max(due, start)).days),
+    )
+
+
+def next_by(request: Request, approval: Approval) -> str:
+    """Return who has the next action on a request; empty once it is closed."""
+    state = RequestState(request.state)
+    if state in CLOSED:
+        return ""
+    if state in {RequestState.DRAFT, RequestState.CHANGES_REQUESTED}:
+        return f"liaisons of {request.experiment}"
+    if state == RequestState.AWAITING_APPROVAL:
+        names = dict.fromkeys(name for slot in approval.missing for name in slot.people)
+        return ", ".join(list(names)[:3]) or "approvers"
+    if state in {RequestState.ON_HOLD, RequestState.DATA_QUALITY}:
+        return "approvers"
+    kinds = {one.kind for one in request.attention.all()} - {AttentionKind.LATE}
+    return "approvers and shifters" if kinds else "the portal"
+
+
+#: How many events the overview shows.
+LATEST = 3
 #: The value of `?do=` that opens the priority form.
 PRIORITY = "priority"
 #: States in which data quality comes first on the page, and states with output.
@@ -49,11 +112,16 @@ def request_page(*, request: Request, user: User, at: datetime, asked: str = "")
     threads, line, written = threads_of(request), line_of(request, user=user, at=at), content_of(request)
     start = line.start.days if line and line.start else None
     sets_priority = asked == PRIORITY and prioritises
+    approval = approval_of(request, user, at, slots=slots)
+    progress = progress_now(request, at=at) if request.approved_at else None
     return {
         "object": request,
+        "next_by": next_by(request, approval),
+        "schedule": schedule_of(request, progress, at),
         "status": status_of(request, events, user, to_sign=any(move.verb is Verb.APPROVE for move in moves)),
         "steps": steps_of(request),
         "events": events,
+        "latest": events[: -1 - LATEST : -1],
         "moves": moves,
         "step": next((move for move in moves if move.verb == asked), None),
         "sets_priority": sets_priority,
@@ -63,7 +131,7 @@ def request_page(*, request: Request, user: User, at: datetime, asked: str = "")
         "may_clone": may(user, Actor.LIAISON, request),
         "may_keep": may_manage(user, request.experiment_id),
         "may_rearrange": request.state in BEFORE_PRODUCTION and may_rearrange(user, request),
-        "approval": approval_of(request, user, at, slots=slots),
+        "approval": approval,
         "stages": stage_arguments(request),
         "ingredients": argument_texts(request),
         "totals": totals_of(request),
@@ -79,7 +147,7 @@ def request_page(*, request: Request, user: User, at: datetime, asked: str = "")
         "threads": threads,
         "open_threads": sum(thread.is_open for thread in threads),
         "related": related_to(request),
-        "progress": progress_now(request, at=at) if request.approved_at else None,
+        "progress": progress,
         "quality": quality_of(request) if request.state in _WITH_OUTPUT else None,
         "is_judged": request.state in _REVIEWED,
         "level": level_of(user, request),

@@ -32,8 +32,25 @@ SECTIONS = {
         ("Checks", "production:rules"),
     ],
 }
+#: What the search offers beside its results: names and URL names. Each page says who may do what.
+ACTIONS = [
+    ("New request", "production:request-new"),
+    ("Import a request", "production:request-import"),
+    ("Your turn", "production:inbox"),
+    ("Queue", "production:queue"),
+    ("Data quality", "quality:waiting"),
+    ("Request templates", "production:templates"),
+    ("Workflow types", "production:workflows"),
+    ("Holds", "production:holds"),
+    ("Shares of experiments", "production:shares"),
+    ("Status board", "statusboard:board"),
+    ("Notifications", "notifications:list"),
+    ("Notification settings", "notifications:settings"),
+    ("Your account", "accounts:settings"),
+]
 #: Links from a page of a lower app to pages of higher apps, by page: names and URL names.
 PAGE_LINKS = {
+    "request": [("Jobs", "submission:request"), ("Quality", "quality:request"), ("Report", "progress:request-report")],
     "account": [("Notifications", "notifications:settings"), ("Portal health", "portal:health")],
 }
 _OUTSIDE_OPG = {page: [link for link in links if link[1] != "portal:health"] for page, links in PAGE_LINKS.items()}
@@ -54,6 +71,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     return {
         "places": places,
         "sections": sections if any(is_current for _, _, is_current in sections) else [],
+        "actions": SimpleLazyObject(lambda: [(name, reverse(url)) for name, url in ACTIONS]),
         "place": place if place and path != reverse(place[1]) else None,
         "page_links": SimpleLazyObject(lambda: PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG),
         "unread_notifications": SimpleLazyObject(lambda: unread_count(user)),

@@ -43,7 +43,7 @@ def search(request: AuthenticatedRequest) -> HttpResponse:
     """Show the results; redirect to a single one."""
     words = request.GET.get("q", "")[:200]
     found = find(words=words, user=request.user, at=timezone.now())
-    if url := found.single_url():
+    if not request.headers.get("HX-Request") and (url := found.single_url()):
         return redirect(url)
     return render(request, "portal/find.html", {"words": words.strip(), "found": found})
 

@@ -33,6 +33,11 @@ class StageNow:
         return max(0, here - self.row.wanted) if self.row.wanted is not None else 0
 
     @property
+    def failed_now(self) -> int:
+        """Return how many requested jobs have finished without completing."""
+        return max(0, self.row.ended - self.row.completed)
+
+    @property
     def core_hours_used(self) -> float:
         return self.row.sums.core_seconds / 3600
 
@@ -69,6 +74,20 @@ class RequestNow:
     is_short: bool = False
     by_portal: bool = False
     has_claims: bool = False
+
+    @property
+    def wanted(self) -> int:
+        """Return how many jobs are requested, of the stages that say so."""
+        return sum(one.row.wanted or 0 for one in self.stages)
+
+    @property
+    def completed(self) -> int:
+        """Return how many of the requested jobs have completed; a surplus does not count."""
+        return sum(min(one.row.completed, one.row.wanted or 0) for one in self.stages)
+
+    @property
+    def failed(self) -> int:
+        return sum(one.row.sums.failed for one in self.stages)
 
     @property
     def expected(self) -> Expected:

@@ -205,11 +205,18 @@ def state(value: str, words: str = "") -> SafeString:
 
 
 @register.simple_tag
-def filled_bar(*kinds_and_values: Any, whole: float | None = None) -> SafeString:
-    """A bar of parts, such as `"done" 12 "failed" 3`; what they leave of `whole` stays empty."""
-    pairs = zip(kinds_and_values[::2], kinds_and_values[1::2], strict=True)
-    parts = [Part(str(kind), float(value or 0), f"{number(value)} {kind}") for kind, value in pairs]
-    return share_bar(parts, sentence=", ".join(part.title for part in parts), whole=whole)
+def filled_bar(*kinds_and_values: Any, whole: float | None = None, words: str = "", height: int = 8) -> SafeString:
+    """A bar of parts, such as `"done" 12 "failed" 3`; what they leave of `whole` stays empty.
+
+    `words` names the parts where their kinds do not: `days gone|days left`.
+    """
+    kinds = [str(kind) for kind in kinds_and_values[::2]]
+    values = [float(value or 0) for value in kinds_and_values[1::2]]
+    names = words.split("|") if words else kinds
+    parts = [
+        Part(kind, value, f"{number(value)} {name}") for kind, value, name in zip(kinds, values, names, strict=True)
+    ]
+    return share_bar(parts, sentence=", ".join(part.title for part in parts), whole=whole, height=height)
 
 
 @register.simple_tag

@@ -3,15 +3,28 @@
 from typing import Any
 
 from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from apps.core.domain import quantities
 from apps.core.models import Event
 from apps.production.domain.checks.rules import declared
+from apps.production.enums import PHASES, RequestState
+from apps.production.models import Request
 
 register = template.Library()
 
 #: Maximum number of changed fields in a line of the timeline.
 SHOWN_CHANGES = 6
+
+
+@register.simple_tag
+def request_state(request: Request) -> SafeString:
+    """One of the eight states with its sign, and the exact state where that says more."""
+    label, sign = PHASES[RequestState(request.state)]
+    exact = str(request.get_state_display())
+    detail = format_html(' <small class="nowrap">{}</small>', exact) if exact != label else ""
+    return format_html('<span class="state {}">{}</span>{}', sign, label, detail)
 
 
 @register.filter
