@@ -72,7 +72,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "places": places,
         "sections": sections if any(is_current for _, _, is_current in sections) else [],
         "actions": SimpleLazyObject(lambda: [(name, reverse(url)) for name, url in ACTIONS]),
-        "place": place if place and path != reverse(place[1]) else None,
+        "up": [place] if place and path != reverse(place[1]) else [],
         "page_links": SimpleLazyObject(lambda: PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG),
         "unread_notifications": SimpleLazyObject(lambda: unread_count(user)),
         "strip": SimpleLazyObject(lambda: strip(timezone.now(), user)),
