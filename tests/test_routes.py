@@ -31,8 +31,8 @@ EITHER = "hyhynn"
 NONE = "hhhhhh"
 
 PUBLIC = {"accounts:forgotten-password", "accounts:login", "api:schema", "api:version", "core:healthz", "core:readyz"}
-#: They answer 404 unless a provider is set.
-OFF = {"accounts:openid", "accounts:openid-callback"}
+#: They answer 404 unless a setting turns them on.
+OFF = {"accounts:openid", "accounts:openid-callback", "core:styleguide"}
 #: Guarded by a token of its own, whoever asks.
 BY_TOKEN = {
     "accounts:new-password",

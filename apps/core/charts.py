@@ -269,7 +269,7 @@ def axis(most: float) -> tuple[float, list[float]]:
 def edge_ticks(bins: Sequence[Bin], most: int = 12) -> list[Tick]:
     """Return a tick with the label of every bin, or of every n-th where there are more than `most`."""
     every = max(ceil(len(bins) / most), 1)
-    return [Tick(number, each.label) for number, each in enumerate(bins) if number % every == 0]
+    return [Tick(number + 0.1, each.label) for number, each in enumerate(bins) if number % every == 0]
 
 
 def short_number(value: float) -> str:
