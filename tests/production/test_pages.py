@@ -1,6 +1,7 @@
 """Pages of requests: who sees what, what each button does, and what happens to hostile text."""
 
 import csv
+import re
 
 import pytest
 from django.urls import reverse
@@ -31,7 +32,7 @@ def test_detail_shows_state_to_all_who_may_see_it(state, nova, liaison, approver
     for user in (liaison, approver, shifter, admin):
         page = browse(user).get(detail(obj))
         assert page.status_code == 200
-        assert f">{obj.get_state_display()}</span>" in page.content.decode()
+        assert re.search(f">{obj.get_state_display()}</(span|small)>", page.content.decode())
 
 
 @pytest.mark.parametrize("path", ["", "edit/"])
@@ -240,7 +241,7 @@ def test_detail_names_needed_service_with_its_state(nova, liaison, samweb, brows
     obj = draft(liaison, nova, stages=(stage(services=("samweb",)),))
     page = browse(liaison).get(detail(obj)).content.decode()
     assert '<a href="/services/samweb/">SAM web</a>' in page
-    assert '<span class="state unknown">unknown</span>' in page
+    assert '<b class="s-unknown">unknown</b>' in page
 
 
 def test_edited_fields_are_named_in_the_timeline(nova, liaison, browse):
