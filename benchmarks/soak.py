@@ -29,7 +29,7 @@ PAGES = (
     "/requests/queue/",
     "/services/",
     "/archive/",
-    "/reports/",
+    "/statistics/",
 )
 LIMIT = 1.15
 SLACK_BYTES = 10_000_000

@@ -189,7 +189,11 @@ class Environment(BaseSettings):
     )
     STATIC_DIR: Path = Field(default=Path("staticfiles"), description="Directory that `manage.py collectstatic` fills.")
     TIME_ZONE: Annotated[str, AfterValidator(_zone)] = Field(
-        default="UTC", description="Time zone of pages for users who have not chosen one."
+        default="UTC", description="Time zone of statistics, and of pages for users who have not chosen one."
+    )
+    TIME_WINDOWS: str = Field(
+        default="weekend=Sat-Sun 0-24; lunch=Mon-Fri 12-13; day=Mon-Fri 8-18; night=*",
+        description="Time windows of the statistics in TIME_ZONE: the first that has an hour gets it.",
     )
     LOG_LEVEL: str = Field(
         default="INFO",

@@ -117,6 +117,10 @@ CLOSING_CHECKS = {"quality": "apps.quality.domain.standing:refusal_to_close"}
 # Columns that other apps add to the job list: `opsportal.job_columns`, by title and dotted path.
 JOB_COLUMNS = {"verdict": "apps.diagnosis.domain.verdicts:marks_of"}
 
+# Dimensions of the statistics that other apps know: `opsportal.job_facts`, by name and dotted path.
+JOB_FACTS = {"diagnosis": "apps.diagnosis.domain.verdicts:facts_of"}
+TIME_WINDOWS = ENV.TIME_WINDOWS
+
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

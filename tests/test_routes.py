@@ -79,6 +79,7 @@ EXPECTED = {
     "api:incident-list": ALL,
     "api:job-detail": OF_EXPERIMENT,
     "api:job-list": ALL,
+    "api:job-records": OPG,
     "api:progress-detail": OF_EXPERIMENT,
     "api:quality-again": "hyhyyn",
     "api:quality-detail": OF_EXPERIMENT,
@@ -143,6 +144,7 @@ EXPECTED = {
     "api:service-list": ALL,
     "api:stage-located": "hyhyyn",
     "api:stage-outputs": "hyhyyn",
+    "api:statistics": ALL,
     "api:submission-accept": OPERATOR,
     "api:submission-wait-again": OPERATOR,
     "api:submission-again": OPERATOR,  # and then asked which
@@ -187,7 +189,7 @@ EXPECTED = {
     "jobs:accept-claims": OPERATOR,
     "jobs:claims": OF_EXPERIMENT,
     "jobs:list": ALL,
-    "jobs:reports": ALL,
+    "jobs:statistics": ALL,
     "jobs:withdraw-claims": OPERATOR,
     "notifications:add-webhook": ALL,
     "notifications:change-webhook": "hhhyyy",  # an experiment's

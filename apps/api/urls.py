@@ -6,7 +6,7 @@ from apps.api.views import SchemaView, VersionView
 from apps.archive.api.capture import ReceiveBatch, Report
 from apps.archive.api.jobs import ArchivedJobViewSet
 from apps.diagnosis.api.views import VerdictViewSet
-from apps.jobs.api.views import ClaimViewSet, JobViewSet
+from apps.jobs.api.views import ClaimViewSet, JobRecordsView, JobViewSet, StatisticsView
 from apps.notifications.api.views import FeedsView, FollowView, NotificationViewSet, PreferencesView, WebhookViewSet
 from apps.production.api.approvals import DelegationViewSet, InboxViewSet
 from apps.production.api.checks import CheckRequest, EstimateRequest
@@ -66,5 +66,7 @@ urlpatterns = [
     path("capture/batches/", ReceiveBatch.as_view(), name="capture-batches"),
     path("capture/report/", Report.as_view(), name="capture-report"),
     path("schema/", login_not_required(SchemaView.as_view()), name="schema"),
+    path("job-records/", JobRecordsView.as_view(), name="job-records"),
+    path("statistics/", StatisticsView.as_view(), name="statistics"),
     path("version/", VersionView.as_view(), name="version"),
 ]

@@ -10,7 +10,7 @@ from apps.accounts.admin import user_of
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.jobs.domain.origin import map_account
 from apps.jobs.enums import MappedName
-from apps.jobs.models import AccountMap, Collection, HourlyTotals, Job, QueueReading
+from apps.jobs.models import AccountMap, Collection, HourlyTotals, Job, QueueReading, RejectedRecord
 
 MOST_ROWS = 2000
 
@@ -27,6 +27,14 @@ class JobAdmin(ReadOnlyAdmin):
 @admin.register(Collection)
 class CollectionAdmin(ReadOnlyAdmin):
     list_display = ["cluster", "collected_until", "last_run_at", "last_success_at", "last_error"]
+
+
+@admin.register(RejectedRecord)
+class RejectedRecordAdmin(ReadOnlyAdmin):
+    list_display = ["pk", "cluster", "reason", "received_at"]
+    list_filter = ["cluster"]
+    ordering = ["-pk"]
+    last_row = MOST_ROWS
 
 
 @admin.register(QueueReading)

@@ -64,6 +64,13 @@ class Job(models.Model):
     stdout_path = models.TextField(blank=True)
     stderr_path = models.TextField(blank=True)
     uid = models.BigIntegerField(null=True, blank=True, help_text="The user's ID on the cluster, if accounting has it.")
+    cpu_model = models.CharField(max_length=255, blank=True, help_text="If the record has it.")
+    host_address = models.CharField(max_length=64, blank=True, help_text="IP address of the host, if reported.")
+    suspended_seconds = models.BigIntegerField(default=0)
+    files_in = models.BigIntegerField(null=True, blank=True)
+    files_out = models.BigIntegerField(null=True, blank=True)
+    bytes_in = models.BigIntegerField(null=True, blank=True)
+    bytes_out = models.BigIntegerField(null=True, blank=True)
 
     log_path = models.TextField(blank=True, help_text="Path of its stdout; untrusted.")
     error_log_path = models.TextField(blank=True, help_text="Path of its stderr, if separate.")
@@ -76,6 +83,9 @@ class Job(models.Model):
     proof = models.CharField(max_length=16, blank=True, choices=Proof, help_text="How the claimed request is proven.")
     request_key = models.CharField(max_length=64, blank=True, help_text="The claimed request, if proven.")
     stage = models.CharField(max_length=64, blank=True, help_text="OPSPORTAL_STAGE in its environment.")
+    release = models.CharField(
+        max_length=100, blank=True, help_text="Software release of the stage, if the request is proven."
+    )
     request = models.ForeignKey(
         Request,
         on_delete=models.SET_NULL,
@@ -306,6 +316,57 @@ class DirtyHour(models.Model):
 
     def __str__(self) -> str:
         return f"{self.hour:%Y-%m-%d %H}h"
+
+
+class RejectedRecord(models.Model):
+    """A job record that was sent to the portal and could not be stored: as it came, with the reason."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
+    digest = models.CharField(max_length=32, help_text="Of the whole record: a repeated one is kept once.")
+    raw = models.TextField(help_text="At most 64,000 characters.")
+    reason = models.CharField(max_length=500)
+    received_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["cluster", "digest"], name="rejected_record_once")]
+
+    def __str__(self) -> str:
+        return f"{self.cluster}: {self.reason}"
+
+
+class StatisticsValue(models.Model):
+    """A value of a dimension of the statistics; blocks hold its ID in place of the text."""
+
+    dimension = models.CharField(max_length=16)
+    text = models.CharField(max_length=255)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["dimension", "text"], name="statistics_value_once")]
+
+    def __str__(self) -> str:
+        return f"{self.dimension} {self.text}"
+
+
+class StatisticsBlock(models.Model):
+    """One column of the statistics of one hour or day: a value per row, as compressed integers of equal size.
+
+    The columns of a level and a bucket have the same rows in the same order; see `domain/statistics/blocks.py`.
+    """
+
+    level = models.CharField(max_length=8)
+    column = models.CharField(max_length=32)
+    bucket = models.DateTimeField(help_text="Start of the hour or day, in UTC.")
+    rows = models.PositiveIntegerField()
+    data = models.BinaryField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["level", "column", "bucket"], name="statistics_block_once"),
+        ]
+        indexes = [models.Index(fields=["bucket"], name="statistics_block_bucket")]
+
+    def __str__(self) -> str:
+        return f"{self.level} {self.column} {self.bucket:%Y-%m-%d %H}h: {self.rows}"
 
 
 class QueueReading(models.Model):

@@ -62,7 +62,7 @@ def test_long_words_leave_everything_in_sight(width, transactional_db, nova, lia
         f"/jobs/{job.pk}/",
         "/failures/",
         "/failures/jobs/",
-        "/reports/",
+        "/statistics/",
         "/notifications/",
     ]
     page = open_as(approver, width=width)

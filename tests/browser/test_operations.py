@@ -97,7 +97,7 @@ def test_pages_are_neat_and_accessible(world, shifter, open_as, assert_accessibl
         f"/jobs/{world.job.pk}/",
         "/jobs/",
         "/failures/",
-        "/reports/",
+        "/statistics/",
         "/jobs/?state=nonsense",
         "/failures/jobs/",
         f"/jobs/{world.job.pk}/log/",
@@ -152,7 +152,16 @@ def test_role_of_a_marked_line_stays_in_sight(world, shifter, open_as):
 @pytest.mark.parametrize(("width", "scheme"), SIZES[::3])
 def test_pages_without_anything_are_accessible(transactional_db, shifter, open_as, assert_accessible, width, scheme):
     page = open_as(shifter, width=width, scheme=scheme)
-    for path in ("/", "/jobs/", "/failures/", "/reports/", "/archive/", "/requests/", "/requests/queue/", "/services/"):
+    for path in (
+        "/",
+        "/jobs/",
+        "/failures/",
+        "/statistics/",
+        "/archive/",
+        "/requests/",
+        "/requests/queue/",
+        "/services/",
+    ):
         page.goto(path)
         assert_accessible(page)
     assert page.problems == []

@@ -158,7 +158,7 @@ def queries_of(client, address):
     return len(queries)
 
 
-@pytest.mark.parametrize("address", ["/jobs/", "/reports/"])
+@pytest.mark.parametrize("address", ["/jobs/", "/statistics/"])
 def test_page_takes_as_many_queries_for_three_jobs_as_for_one(alps, nova, as_liaison, address):
     now = timezone.now()
     counts = []
@@ -182,50 +182,6 @@ def test_why_a_cluster_cannot_be_asked_is_told_to_the_opg_alone(alps, client, sh
         page = client.get(reverse("jobs:list")).content.decode()
         assert "unreachable" in page
         assert ("/secret/place" in page) is told
-
-
-# Report
-
-
-def test_report_counts_what_ended_in_the_last_seven_days(alps, nova, dune, as_liaison):
-    now = timezone.now()
-    just = now - timedelta(milliseconds=1)  # today too, but for the first moment of a day
-    store(
-        alps,
-        record(1, ended_at=just),
-        failed(2, ended_at=just),
-        record(3, state=JobState.CANCELLED, ended_at=just),
-        failed(4, account="dune", ended_at=just),
-        failed(5, ended_at=now - timedelta(days=9)),
-    )
-    recompute_dirty_hours(at=now)
-    answer = as_liaison.get(reverse("jobs:reports"))
-    report = answer.context["report"]
-    everything = report.all
-    assert (everything.jobs, everything.completed, everything.failed, everything.interrupted) == (3, 1, 1, 1)
-    assert (everything.core_seconds, everything.wasted_core_seconds) == (3 * 7200, 7200)
-    assert [day.jobs for day in report.by_day] == [0, 0, 0, 0, 0, 0, 3]
-    assert [(sums.name, sums.jobs) for sums in report.by_cluster] == [("alps", 3)]
-    assert [sums.name for sums in report.waste_by_state] == ["failed"]
-    day = report.by_day[-1]
-    assert f"{day.name}\nfailed 1\ninterrupted 1\ncompleted 1</title>" in answer.content.decode()
-    assert [
-        len(listed_at(as_liaison, address))
-        for address in (day.completed_address, day.failed_address, day.interrupted_address)
-    ] == [1, 1, 1]
-    assert "ended_from" in everything.address
-
-
-def test_report_without_jobs_says_so(as_liaison):
-    assert b"No finished jobs in the last 7 days" in as_liaison.get(reverse("jobs:reports")).content
-
-
-def test_report_reads_totals_and_never_jobs(alps, nova, as_liaison):
-    store(alps, *[record(number) for number in range(3)])
-    recompute_dirty_hours(at=AT)
-    with CaptureQueriesContext(connection) as queries:
-        as_liaison.get(reverse("jobs:reports"))
-    assert not [query for query in queries if '"jobs_job"' in query["sql"]]
 
 
 # Parts for other pages

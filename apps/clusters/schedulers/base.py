@@ -152,6 +152,7 @@ class JobRecord:
     script in the spool (one for all tasks of an array); `attempt` counts from 1. `submitted_at` is the first
     submission, the same for every attempt, and equal to that of the spool to the second. `stdout_path` and
     `stderr_path` have all patterns filled in; empty if unknown. `uid` is that of the user on the cluster, if known.
+    `cpu_model` is empty unless the record itself has it. `files_*` and `bytes_*` count what the job transferred.
     """
 
     job_id: str
@@ -183,6 +184,13 @@ class JobRecord:
     stdout_path: str = ""
     stderr_path: str = ""
     uid: int | None = None
+    cpu_model: str = ""
+    host_address: str = ""
+    suspended_seconds: int = 0
+    files_in: int | None = None
+    files_out: int | None = None
+    bytes_in: int | None = None
+    bytes_out: int | None = None
 
     def known_paths(self) -> LogPaths | None:
         """Return the output paths known to accounting, if any; one path means one file for both streams."""

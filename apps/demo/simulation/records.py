@@ -6,7 +6,7 @@ from pathlib import Path
 from apps.clusters.schedulers.base import JobRecord, JobState
 from apps.clusters.schedulers.simulated import PARTITION
 from apps.demo.simulation.workload import Attempt, Submission
-from apps.demo.simulation.world import DOMAIN
+from apps.demo.simulation.world import DOMAIN, cpu_of
 
 
 def record_of(submission: Submission, attempt: Attempt, log: Path) -> JobRecord:
@@ -43,6 +43,7 @@ def record_of(submission: Submission, attempt: Attempt, log: Path) -> JobRecord:
         submit_line=f"sbatch --parsable {campaign.stage}.sh",
         stdout_path=str(log) if wall else "",
         stderr_path=str(log) if wall else "",
+        cpu_model=cpu_of(attempt.host) if attempt.host else "",
     )
 
 

@@ -11,6 +11,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, DirtyCauseHour, Verdict
 from apps.diagnosis.wording import next_step
+from apps.jobs.domain import rollups
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,10 @@ _TOTALS_LOCK = 4_716_011
 
 
 def mark_dirty(hours: Iterable[datetime]) -> None:
-    """Mark these hours, in the caller's transaction, for a recount of their totals by cause."""
-    DirtyCauseHour.objects.bulk_create([DirtyCauseHour(hour=hour) for hour in sorted(set(hours))])
+    """Mark these hours, in the caller's transaction, for a recount of their totals by cause and of the statistics."""
+    hours = sorted(set(hours))
+    DirtyCauseHour.objects.bulk_create([DirtyCauseHour(hour=hour) for hour in hours])
+    rollups.mark_dirty(hours)
 
 
 def recount_dirty_hours(*, limit: int = 500) -> int:

@@ -1,6 +1,6 @@
 """Show a job's verdict and let users override it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -70,6 +70,12 @@ def job_diagnosis(job: Job) -> JobDiagnosis:
 def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
     """Return the verdicts on these jobs for the job list, by id of the job."""
     return {row.job_id: Mark(row.verdict, headline_of(row)) for row in Verdict.objects.filter(job__in=jobs)}
+
+
+def facts_of(jobs: Collection[int]) -> dict[int, dict[str, str]]:
+    """Return verdict and cause of jobs for the statistics, by ID of the job."""
+    rows = Verdict.objects.filter(job__in=jobs).values_list("job_id", "verdict", "cause")
+    return {job: {"verdict": verdict, "cause": cause} for job, verdict, cause in rows}
 
 
 @transaction.atomic

@@ -2,10 +2,13 @@
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
 from apps.clusters.models import Cluster
+from apps.jobs.domain.record_import import Imported
 from apps.jobs.domain.records import RECORD_FIELDS
+from apps.jobs.domain.statistics.explorer import Row
 from apps.jobs.enums import ClaimScope, LogPathSource, Proof
 from apps.jobs.models import ClaimAcceptance, Job
 from apps.production.domain.reasons import MAX_REASON
@@ -89,3 +92,74 @@ class WithdrawClaimsWriter(serializers.Serializer[Any]):
 
     acceptance = serializers.IntegerField(min_value=1, max_value=2**62)
     reason = serializers.CharField(max_length=MAX_REASON)
+
+
+class StatisticsRowReader(serializers.Serializer[Any]):
+    """Figures of the jobs with some values; `key` has the values, as filters take them."""
+
+    key = serializers.DictField(child=serializers.CharField())
+    jobs = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    rate = serializers.FloatField(help_text="Failed of all, 0 to 1.")
+    rate_low = serializers.FloatField(help_text="95 % Wilson interval.")
+    rate_high = serializers.FloatField()
+    rate_expected = serializers.FloatField(
+        source="expected", allow_null=True, help_text="Rate of the same experiment, stage and release."
+    )
+    core_seconds = serializers.IntegerField()
+    wasted_core_seconds = serializers.IntegerField()
+    value = serializers.SerializerMethodField(
+        method_name="value_of", help_text="The measure: hours, seconds, a share of 1, or a number; null if unknown."
+    )
+
+    def value_of(self, row: Row) -> float | None:
+        return row.value(self.context["measure"])
+
+
+class PopulationReader(serializers.Serializer[Any]):
+    """What was counted: attempts of jobs that finished in [since, until), whole hours."""
+
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    filters = serializers.DictField(child=serializers.ListField(child=serializers.CharField()))
+    measure = serializers.CharField()
+    by = serializers.ListField(child=serializers.CharField())
+
+
+@extend_schema_serializer(many=False)
+class StatisticsReader(serializers.Serializer[Any]):
+    """The largest rows of a question, at most 1,000, and the total of all."""
+
+    population = PopulationReader()
+    as_of = serializers.DateTimeField(allow_null=True, help_text="Null until jobs are counted.")
+    rows = StatisticsRowReader(many=True)
+    left_out = serializers.IntegerField(help_text="Rows beyond the limit.")
+    total = StatisticsRowReader()
+
+
+class JobRecordsWriter(serializers.Serializer[Any]):
+    """Records of finished jobs of one cluster, at most 10,000."""
+
+    cluster = serializers.SlugRelatedField(slug_field="name", queryset=Cluster.objects.all())
+    records = serializers.ListField(
+        child=serializers.JSONField(), max_length=10_000, help_text="Objects with the fields of a job."
+    )
+
+
+class RecordProblemReader(serializers.Serializer[Any]):
+    record = serializers.IntegerField(help_text="Its number in the batch, from 1.")
+    reason = serializers.CharField()
+
+
+class ImportedReader(serializers.Serializer[Any]):
+    """What became of the records, and the first 100 problems. Rejected ones are kept as they came."""
+
+    new = serializers.IntegerField()
+    changed = serializers.IntegerField()
+    unchanged = serializers.IntegerField()
+    rejected = serializers.IntegerField()
+    problems = serializers.SerializerMethodField()
+
+    @extend_schema_field(RecordProblemReader(many=True))
+    def get_problems(self, done: Imported) -> list[dict[str, Any]]:
+        return [{"record": number, "reason": reason} for number, reason in done.problems]

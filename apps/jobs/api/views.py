@@ -3,17 +3,39 @@
 from typing import Any
 
 from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import PermissionDenied, ValidationError
+from rest_framework.parsers import BaseParser
 from rest_framework.response import Response
 from rest_framework.viewsets import ReadOnlyModelViewSet
 
-from apps.accounts.api import ApiRequest, ApiViewSet, command
-from apps.jobs.api.serializers import AcceptClaimsWriter, ClaimsReader, JobSerializer, WithdrawClaimsWriter
+from apps.accounts.api import ApiRequest, ApiView, ApiViewSet, command
+from apps.accounts.permissions import is_opg
+from apps.core.api.input import JSONParser, checked_data
+from apps.jobs.api.serializers import (
+    AcceptClaimsWriter,
+    ClaimsReader,
+    ImportedReader,
+    JobRecordsWriter,
+    JobSerializer,
+    StatisticsReader,
+    WithdrawClaimsWriter,
+)
 from apps.jobs.domain import claims
-from apps.jobs.domain.jobs import jobs_for_list
+from apps.jobs.domain.jobs import jobs_for_list, totals_as_of
+from apps.jobs.domain.record_import import import_records, lines_of
+from apps.jobs.domain.statistics.columns import DIMENSIONS
+from apps.jobs.domain.statistics.explorer import MEASURES, PERIODS, Explorer
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import Job
+from apps.jobs.web.questions import read_question
 from apps.production.api.routes import OfRequests
 from apps.production.models import Request
+
+#: Rows of an answer.
+MOST_ROWS = 1_000
 
 
 class JobViewSet(ReadOnlyModelViewSet[Job], ApiViewSet[Job]):
@@ -58,3 +80,80 @@ class ClaimViewSet(OfRequests):
     def withdraw(self, wanted: Request, **given: Any) -> None:
         """Withdraw an acceptance: its jobs no longer count for the request."""
         claims.withdraw_claims(request=wanted, **given)
+
+
+class NdjsonParser(BaseParser):
+    """One JSON object per line; a line that is not one stays text, to be rejected by itself."""
+
+    media_type = "application/x-ndjson"
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+        return list(lines_of(stream.read().decode("utf-8", "replace").split("\n")))
+
+
+class JobRecordsView(ApiView):
+    """Records of finished jobs from systems that the portal does not collect from."""
+
+    parser_classes = [JSONParser, NdjsonParser]
+
+    @extend_schema(
+        operation_id="job_records_create",
+        request={"application/json": JobRecordsWriter, "application/x-ndjson": OpenApiTypes.BINARY},
+        responses=ImportedReader,
+        parameters=[OpenApiParameter("cluster", str, description="Name of the cluster, with application/x-ndjson.")],
+    )
+    def post(self, request: ApiRequest) -> Response:
+        """Store a batch of job records; for the OPG. Repeating it changes nothing; a bad record stops no other."""
+        if not is_opg(request.user):
+            raise PermissionDenied
+        sent = request.data
+        if isinstance(sent, list):
+            sent = {"cluster": request.query_params.get("cluster", ""), "records": sent}
+        batch = checked_data(JobRecordsWriter(data=sent))
+        return Response(ImportedReader(import_records(at=timezone.now(), **batch)).data)
+
+
+_TEXTS = [
+    OpenApiParameter("measure", str, enum=sorted(MEASURES), description="Default: failure_rate."),
+    OpenApiParameter("by", str, description=f"One to three of {', '.join(DIMENSIONS)}, separated by commas."),
+    OpenApiParameter("since", str, description="Start of the period. Default: seven days before its end."),
+    OpenApiParameter("until", str, description="End of the period, rounded up to the hour. Default: now."),
+    OpenApiParameter("period", str, enum=list(PERIODS), description="Length of a period without `since`."),
+]
+
+
+class StatisticsView(ApiView):
+    """Figures of finished jobs by up to three dimensions, from the same counts as the page."""
+
+    @extend_schema(
+        operation_id="statistics",
+        responses=StatisticsReader,
+        parameters=[
+            *_TEXTS,
+            *(
+                OpenApiParameter(name, {"type": "array", "items": {"type": "string"}}, description="`-` for none.")
+                for name in DIMENSIONS
+            ),
+        ],
+    )
+    def get(self, request: ApiRequest) -> Response:
+        """Return jobs, failures, rate with interval, core-seconds and a measure by dimensions."""
+        asked = read_question(request.query_params, at=timezone.now(), measure="failure_rate")
+        if asked.problems:
+            raise ValidationError({name: [words] for name, words in asked.problems.items()})
+        question = asked.question
+        answer = Explorer(request.user).answer(question, limit=MOST_ROWS)
+        found = {
+            "population": {
+                "since": question.since,
+                "until": question.until,
+                "filters": question.filters,
+                "measure": question.measure.name,
+                "by": question.by,
+            },
+            "as_of": totals_as_of(),
+            "rows": answer.rows,
+            "left_out": answer.left_out,
+            "total": answer.all,
+        }
+        return Response(StatisticsReader(found, context={"measure": question.measure}).data)

@@ -16,7 +16,7 @@ from apps.jobs.domain.rollups import mark_dirty
 from apps.jobs.enums import ClaimScope, MappedName, Proof
 from apps.jobs.models import AccountMap, ClaimAcceptance, Job, SubmittedArray
 from apps.production.domain.work_start import record_work_start
-from apps.production.models import Request
+from apps.production.models import Request, Stage
 
 #: Clocks of portal and scheduler may differ by this much.
 SKEW = timedelta(minutes=5)
@@ -111,7 +111,7 @@ def prove_jobs(jobs: QuerySet[Job], *, at: datetime) -> list[Job]:
     """
     rows = list(jobs.select_for_update(of=("self",)).select_related("cluster").exclude(claimed_key="").order_by("pk"))
     changed = [job for of_cluster in _by_cluster(rows) for job in _prove(of_cluster)]
-    Job.objects.bulk_update(changed, ["request_key", "request", "experiment", "proof"], batch_size=500)
+    Job.objects.bulk_update(changed, ["request_key", "request", "release", "experiment", "proof"], batch_size=500)
     mark_dirty({hour_of(job.ended_at) for job in changed})
     record_work_start(requests={job.request_id for job in changed if job.request_id}, at=at)
     return changed
@@ -128,6 +128,8 @@ def _prove(jobs: Sequence[Job]) -> list[Job]:
     """Set the proofs of jobs of one cluster, not saved yet; return the jobs that changed."""
     keys, spool_ids = {job.claimed_key for job in jobs}, {job.spool_id for job in jobs}
     claims = Claims(jobs[0].cluster, keys=keys, spool_ids=spool_ids)
+    stages = Stage.objects.filter(request__in=claims.requests.values()).values_list("request", "name", "release")
+    releases = {(request, name.casefold()): release for request, name, release in stages}
     changed = []
     for job in jobs:
         key, before = job.claimed_key, (job.proof, job.experiment_id)
@@ -144,6 +146,7 @@ def _prove(jobs: Sequence[Job]) -> list[Job]:
             job.experiment_id = claims.membership.experiment_of(job.account, job.user)
         else:
             job.request_key, job.request, job.experiment_id = key, claims.requests.get(key), claims.experiment_of(key)
+        job.release = releases.get((job.request_id or 0, job.stage.casefold()), "")
         if (job.proof, job.experiment_id) != before:
             changed.append(job)
     return changed

@@ -1,4 +1,4 @@
-"""Hourly totals of jobs, kept equal to a recount by notes of dirty hours."""
+"""Hourly totals and statistics of jobs, kept equal to a recount by notes of dirty hours."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -8,6 +8,7 @@ from django.db.models import Count, F, Max, Q, Sum
 
 from apps.core.domain.health import beat_heart
 from apps.jobs.domain.jobs import TOTALS_HEART
+from apps.jobs.domain.statistics.blocks import compact_days, write_hour
 from apps.jobs.models import DirtyHour, HourlyEnds, HourlyTotals, Job
 
 _TOTALS_LOCK = 4_716_002
@@ -23,6 +24,7 @@ def recompute_dirty_hours(*, at: datetime, limit: int = 500) -> int:
     hours = list(DirtyHour.objects.order_by("-hour").values_list("hour", flat=True).distinct()[: limit + 1])
     for hour in hours[:limit]:
         recompute_hour(hour=hour)
+    compact_days(at=at)
     if len(hours) <= limit:
         beat_heart(name=TOTALS_HEART, at=at)
     return min(len(hours), limit)
@@ -40,6 +42,7 @@ def recompute_hour(*, hour: datetime) -> None:
     removed, _ = DirtyHour.objects.filter(hour=hour).delete()
     if not removed:
         return
+    write_hour(hour=hour)
     groups = ("cluster_id", "experiment_id", "request_key", "stage", "state")
     counted = (
         Job.objects.filter(ended_at__gte=hour, ended_at__lt=hour + timedelta(hours=1))

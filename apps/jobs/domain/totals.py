@@ -1,13 +1,12 @@
-"""Totals of jobs: of lists, of stages of requests, wasted hours, report of the week; mostly from hourly totals."""
+"""Totals of jobs: of lists, of stages of requests, wasted hours; mostly from hourly totals."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, time, timedelta, tzinfo
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 from django.db.models import Count, F, Max, Q, QuerySet, Sum
-from django.db.models.functions import TruncDate
 
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
@@ -17,8 +16,6 @@ from apps.jobs.models import HourlyEnds, HourlyTotals, Job
 from apps.production.models import Request
 
 DAYS = 7
-#: Rows in the table of stages.
-MOST_STAGES = 12
 #: Jobs of a list are counted one by one up to so many.
 MOST_COUNTED = 10_000
 
@@ -102,9 +99,6 @@ class Report:
     since: datetime
     all: Sums
     by_state: list[Sums]
-    by_day: list[Sums] = field(default_factory=list)
-    by_cluster: list[Sums] = field(default_factory=list)
-    by_stage: list[Sums] = field(default_factory=list)
 
     @property
     def waste_by_state(self) -> list[Sums]:
@@ -142,31 +136,18 @@ def wasted_hours(user: User, *, at: datetime) -> Report:
     return Report(since, _all(rows, since), _grouped(rows, since, state="state"))
 
 
-def week(user: User, *, at: datetime, zone: tzinfo) -> Report:
-    """Return the report of today and the previous six days in a time zone."""
-    first = at.astimezone(zone).date() - timedelta(days=DAYS - 1)
-    since = _midnight(first, zone)
-    ends = _since(user, since)
-    rows = _sums(ends, "cluster__name", "state")
-    named = HourlyTotals.objects.visible_to(user).filter(hour__gte=since).exclude(request_key="")
-    dearest = named.values("request_key", "stage").annotate(core=Sum("core_seconds"))
-    most = list(dearest.order_by("-core", "request_key", "stage")[:MOST_STAGES])
-    keys = {(row["request_key"], row["stage"]) for row in most}
-    of_them = _sums(named.filter(request_key__in={key for key, _ in keys}), "request_key", "stage", "state")
-    stages = _grouped(
-        [row for row in of_them if (row["request_key"], row["stage"]) in keys],
-        since,
-        request="request_key",
-        stage="stage",
-    )
-    return Report(
-        since=since,
-        all=_all(rows, since),
-        by_state=_grouped(rows, since, state="state"),
-        by_day=_by_day(ends, first, zone),
-        by_cluster=_grouped(rows, since, cluster="cluster__name"),
-        by_stage=sorted(stages, key=lambda sums: -sums.core_seconds),
-    )
+def accounted_core_seconds(
+    user: User, since: datetime, until: datetime, filters: Mapping[str, Sequence[str]]
+) -> int | None:
+    """Return the core-seconds of the hourly totals in whole hours; None where these do not have the filters."""
+    if filters.keys() - {"experiment", "cluster"}:
+        return None
+    ends = HourlyEnds.objects.visible_to(user).filter(hour__gte=since, hour__lt=until)
+    for name, field_name in (("experiment", "experiment__key"), ("cluster", "cluster__name")):
+        if name in filters:
+            ends = ends.filter(**{f"{field_name}__in": filters[name]})
+    total: int = ends.aggregate(total=Sum("core_seconds", default=0))["total"]
+    return total
 
 
 def _since(user: User, since: datetime) -> QuerySet[HourlyEnds]:
@@ -193,20 +174,3 @@ def _grouped(rows: Iterable[dict[str, Any]], since: datetime, **filters: str) ->
         query = {name: value or NONE for name, value in values.items()} | {"ended_from": since.isoformat()}
         groups.setdefault(tuple(values.values()), Sums(" ".join(values.values()), query)).add(row)
     return list(groups.values())
-
-
-def _by_day(ends: QuerySet[HourlyEnds], first: date, zone: tzinfo) -> list[Sums]:
-    days = {}
-    for number in range(DAYS):
-        day = first + timedelta(days=number)
-        end = _midnight(day + timedelta(days=1), zone)
-        query = {"ended_from": _midnight(day, zone).isoformat(), "ended_to": end.isoformat()}
-        days[day] = Sums(f"{day:%a} {day.day} {day:%b}", query)
-    for row in _sums(ends.annotate(day=TruncDate("hour", tzinfo=zone)), "day", "state"):
-        if row["day"] in days:  # the clock may have passed midnight since
-            days[row["day"]].add(row)
-    return list(days.values())
-
-
-def _midnight(day: date, zone: tzinfo) -> datetime:
-    return datetime.combine(day, time(), zone)

@@ -211,4 +211,84 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('cluster', 'spool_id', 'sent_at'), name='submitted_array_once')],
             },
         ),
+        migrations.AddField(
+            model_name='job',
+            name='bytes_in',
+            field=models.BigIntegerField(blank=True, null=True),
+        ),
+        migrations.AddField(
+            model_name='job',
+            name='bytes_out',
+            field=models.BigIntegerField(blank=True, null=True),
+        ),
+        migrations.AddField(
+            model_name='job',
+            name='cpu_model',
+            field=models.CharField(blank=True, help_text='If the record has it.', max_length=255),
+        ),
+        migrations.AddField(
+            model_name='job',
+            name='files_in',
+            field=models.BigIntegerField(blank=True, null=True),
+        ),
+        migrations.AddField(
+            model_name='job',
+            name='files_out',
+            field=models.BigIntegerField(blank=True, null=True),
+        ),
+        migrations.AddField(
+            model_name='job',
+            name='host_address',
+            field=models.CharField(blank=True, help_text='IP address of the host, if reported.', max_length=64),
+        ),
+        migrations.AddField(
+            model_name='job',
+            name='suspended_seconds',
+            field=models.BigIntegerField(default=0),
+        ),
+        migrations.CreateModel(
+            name='StatisticsBlock',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('level', models.CharField(max_length=8)),
+                ('column', models.CharField(max_length=32)),
+                ('bucket', models.DateTimeField(help_text='Start of the hour or day, in UTC.')),
+                ('rows', models.PositiveIntegerField()),
+                ('data', models.BinaryField()),
+            ],
+            options={
+                'indexes': [models.Index(fields=['bucket'], name='statistics_block_bucket')],
+                'constraints': [models.UniqueConstraint(fields=('level', 'column', 'bucket'), name='statistics_block_once')],
+            },
+        ),
+        migrations.CreateModel(
+            name='StatisticsValue',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('dimension', models.CharField(max_length=16)),
+                ('text', models.CharField(max_length=255)),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('dimension', 'text'), name='statistics_value_once')],
+            },
+        ),
+        migrations.AddField(
+            model_name='job',
+            name='release',
+            field=models.CharField(blank=True, help_text='Software release of the stage, if the request is proven.', max_length=100),
+        ),
+        migrations.CreateModel(
+            name='RejectedRecord',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('digest', models.CharField(help_text='Of the whole record: a repeated one is kept once.', max_length=32)),
+                ('raw', models.TextField(help_text='At most 64,000 characters.')),
+                ('reason', models.CharField(max_length=500)),
+                ('received_at', models.DateTimeField()),
+                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('cluster', 'digest'), name='rejected_record_once')],
+            },
+        ),
     ]

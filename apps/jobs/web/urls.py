@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.jobs.web import views
+from apps.jobs.web import statistics, views
 
 app_name = "jobs"
 urlpatterns = [
@@ -8,5 +8,5 @@ urlpatterns = [
     path("jobs/claims/<str:key>/", views.claims, name="claims"),
     path("jobs/claims/<str:key>/accept/", views.accept_claims, name="accept-claims"),
     path("jobs/claims/<str:key>/withdraw/", views.withdraw_claims, name="withdraw-claims"),
-    path("reports/", views.reports, name="reports"),
+    path("statistics/", statistics.explorer, name="statistics"),
 ]

@@ -1,4 +1,4 @@
-"""The job list, claims of jobs, and the report of the week. The page of one job is in `portal`."""
+"""The job list and claims of jobs. The page of one job is in `portal`."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -9,13 +9,11 @@ from django.db.models import QuerySet
 from django.forms import Form
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.core.charts import Bin, Series, bars, edge_ticks
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.jobs.domain import claims as domain
@@ -108,19 +106,3 @@ def _claims_page(request: AuthenticatedRequest, wanted: Request, form: Form | No
         "withdraw_form": form if isinstance(form, WithdrawClaimsForm) else WithdrawClaimsForm(auto_id="withdraw_%s"),
     }
     return render(request, "jobs/claims.html", context, status=400 if form else 200)
-
-
-@require_safe
-def reports(request: AuthenticatedRequest) -> HttpResponse:
-    report = totals.week(request.user, at=timezone.now(), zone=timezone.get_current_timezone())
-    return render(
-        request, "jobs/reports.html", {"report": report, "chart": _jobs_by_day(report.by_day), "as_of": totals_as_of()}
-    )
-
-
-def _jobs_by_day(days: list[totals.Sums]) -> str:
-    page = reverse("jobs:list")
-    series = [Series("failed", "failed"), Series("interrupted", "planned"), Series("completed", "done")]
-    bins = [Bin(day.name, (day.failed, day.interrupted, day.completed), page + day.address) for day in days]
-    sentence = "Finished jobs by day; the table below has the same numbers"
-    return bars(bins, series, sentence=sentence, ticks=edge_ticks(bins), with_table=False)

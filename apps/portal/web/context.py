@@ -18,7 +18,7 @@ PLACES = [
     ("Jobs", "jobs:list", ("/jobs/",)),
     ("Failures", "diagnosis:failures", ("/failures/",)),
     ("Archive", "archive:jobs", ("/archive/",)),
-    ("Reports", "jobs:reports", ("/reports/",)),
+    ("Statistics", "jobs:statistics", ("/statistics/", "/reports/")),
 ]
 #: Tabs over the lists of a place, by the name of its first page: name and URL name.
 SECTIONS = {

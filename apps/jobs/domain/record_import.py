@@ -1,0 +1,181 @@
+"""Take job records from any system: check each, store the good ones, keep the bad ones as they came."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from django.utils.dateparse import parse_datetime
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import JobRecord, JobState
+from apps.jobs.domain.collection import CHUNK, store_records
+from apps.jobs.domain.records import clean_text, key_of
+from apps.jobs.models import Collection, RejectedRecord
+
+#: Clocks of other systems may be ahead by so much.
+_AHEAD = timedelta(minutes=5)
+_MOST_RAW = 64_000
+#: CPU time is sampled: it may exceed wall time × cores by a little.
+_CPU_TOLERANCE = 1.1
+_TIMES = frozenset({"submitted_at", "started_at", "ended_at"})
+_NUMBERS = {
+    name: kind
+    for name, kind in ((one.name, str(one.type)) for one in fields(JobRecord))
+    if "int" in kind or "float" in kind
+}
+_REQUIRED = ("job_id", "state", "submitted_at", "ended_at")
+_KNOWN = frozenset(one.name for one in fields(JobRecord))
+
+
+class BadRecord(ValueError):
+    """A record that cannot be stored; the message says why."""
+
+
+@dataclass
+class Imported:
+    """How many records were new, changed, unchanged and rejected; `problems` has numbers from 1 and reasons."""
+
+    new: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    rejected: int = 0
+    problems: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def records(self) -> int:
+        return self.new + self.changed + self.unchanged + self.rejected
+
+
+#: Reasons that an answer lists; all are kept with their records.
+MOST_PROBLEMS = 100
+
+
+def import_records(*, cluster: Cluster, records: Iterable[object], at: datetime) -> Imported:
+    """Store records: mappings with the fields of `JobRecord`, or texts that are not even that.
+
+    Repeating a batch changes nothing. A bad record is kept raw with its reason, and never stops the others.
+    """
+    Collection.objects.get_or_create(cluster=cluster, defaults={"collected_until": at, "rechecked_at": at})
+    done = Imported()
+    numbered = enumerate(records, start=1)
+    while chunk := list(islice(numbered, CHUNK)):
+        good, bad = [], []
+        for number, raw in chunk:
+            try:
+                good.append(record_from(raw, at=at))
+            except BadRecord as error:
+                bad.append(_rejected(cluster, raw, str(error), at))
+                if len(done.problems) < MOST_PROBLEMS:
+                    done.problems.append((number, str(error)))
+        new, changed = store_records(cluster=cluster, records=good, at=at)
+        RejectedRecord.objects.bulk_create(bad, ignore_conflicts=True)
+        done.new, done.changed, done.rejected = done.new + new, done.changed + changed, done.rejected + len(bad)
+        done.unchanged += len({key_of(record) for record in good}) - new - changed
+    return done
+
+
+def record_from(raw: object, *, at: datetime) -> JobRecord:
+    """Return the record of a mapping; empty texts are missing values. Raises `BadRecord`."""
+    if not isinstance(raw, Mapping):
+        raise BadRecord("This is not an object with fields.")
+    given = {str(name): value for name, value in raw.items() if value not in (None, "")}
+    if unknown := sorted(given.keys() - _KNOWN):
+        raise BadRecord(f"Unknown field {unknown[0][:64]!r}.")
+    if missing := [name for name in _REQUIRED if name not in given]:
+        raise BadRecord(f"{missing[0]} is missing.")
+    values = {name: _value(name, value) for name, value in given.items()}
+    number = "".join(digit for digit in str(values["job_id"]).partition("_")[0] if digit in "0123456789")
+    defaults = {
+        "raw_id": int(number[:18] or 0),
+        "spool_id": values["job_id"],
+        "attempt": 1,
+        "exit_code": 0,
+        "signal": 0,
+        "started_at": None,
+    }
+    if values.get("started_at") and "wall_seconds" not in values:
+        values["wall_seconds"] = max(0, round((values["ended_at"] - values["started_at"]).total_seconds()))
+    record = JobRecord(**{**defaults, **values})
+    _check(record, at)
+    return record
+
+
+def _value(name: str, value: object) -> Any:
+    if name == "state":
+        if str(value).casefold() not in [state.value for state in JobState]:
+            raise BadRecord(f"state: {str(value)[:64]!r} is not one of {', '.join(JobState)}.")
+        return JobState(str(value).casefold())
+    if name in _TIMES:
+        return _time(name, value)
+    if name in _NUMBERS:
+        return _number(name, value)
+    if isinstance(value, Mapping | list):
+        raise BadRecord(f"{name} is not a text.")
+    return str(value)
+
+
+def _time(name: str, value: object) -> datetime:
+    try:
+        at = parse_datetime(str(value)) if not _is_number(value) else datetime.fromtimestamp(float(str(value)), UTC)
+    except (ValueError, OverflowError, OSError):
+        at = None
+    if at is None or at.tzinfo is None:
+        raise BadRecord(f"{name} is not a time with an offset, such as 2026-11-22T09:14:00Z, nor seconds since 1970.")
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        raise BadRecord(f"{name} is out of range.") from None
+
+
+def _is_number(value: object) -> bool:
+    try:
+        return math.isfinite(float(str(value)))
+    except ValueError:
+        return False
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not _is_number(value):
+        raise BadRecord(f"{name} is not a number.")
+    number = float(str(value))
+    if number < 0 and name not in {"exit_code", "signal"}:
+        raise BadRecord(f"{name} is negative.")
+    return number if "float" in _NUMBERS[name] else int(number)
+
+
+def _check(record: JobRecord, at: datetime) -> None:
+    if record.ended_at > at + _AHEAD:
+        raise BadRecord("ended_at is in the future.")
+    if record.ended_at < (record.started_at or record.submitted_at):
+        raise BadRecord("The job ended before it started.")
+    if record.started_at and record.started_at < record.submitted_at - _AHEAD:
+        raise BadRecord("The job started before it was submitted.")
+    if (
+        record.wall_seconds
+        and record.cpus
+        and record.cpu_seconds > 60 + _CPU_TOLERANCE * record.wall_seconds * record.cpus
+    ):
+        raise BadRecord("cpu_seconds exceeds wall_seconds × cpus. Are the units seconds?")
+
+
+def _rejected(cluster: Cluster, raw: object, reason: str, at: datetime) -> RejectedRecord:
+    text = raw if isinstance(raw, str) else json.dumps(raw, default=str, sort_keys=True)
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return RejectedRecord(
+        cluster=cluster, digest=digest, raw=clean_text(text, _MOST_RAW), reason=reason[:500], received_at=at
+    )
+
+
+def lines_of(pieces: Iterable[str]) -> Iterator[object]:
+    """Yield the object of each line of NDJSON; a line that is not JSON as its text."""
+    for line in pieces:
+        if text := line.strip():
+            try:
+                yield json.loads(text, strict=False)
+            except (ValueError, RecursionError):
+                yield text

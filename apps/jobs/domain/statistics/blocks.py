@@ -1,0 +1,197 @@
+"""Write statistics blocks: the jobs of an hour as columns, and their sums by hour and by day.
+
+Blocks of an hour are written by its recount. A finished day whose hours are all counted gets daily blocks, which hold
+the same sums in fewer rows; a recount of one of its hours removes them again. Every figure thus equals a recount.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+import numpy as np
+import zstandard
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import QuerySet
+
+from apps.core.domain.plugins import Registry
+from apps.jobs.domain.statistics.columns import (
+    DAILY,
+    FIGURES,
+    JOB,
+    STORED,
+    SUMS,
+    WORK,
+    Column,
+    Columns,
+    Level,
+    grouped,
+    sums_of_jobs,
+)
+from apps.jobs.models import DirtyHour, Job, StatisticsBlock, StatisticsValue
+
+DAY_LENGTH = timedelta(days=1)
+DAYS_A_RUN = 10
+_DAY_LOCK = 4_716_003
+_COMPLETED = "completed"
+_FIELDS = (
+    *("pk", "experiment_id", "request_key", "stage", "release", "user", "account", "cluster__name", "site__name"),
+    *("host", "cpu_model", "state", "exit_code", "signal", "reason"),
+    *("wall_seconds", "cpus", "cpu_seconds", "submitted_at", "started_at", "max_memory_bytes"),
+    "requested_memory_bytes",
+)
+_TEXTS = ("stage", "release", "user", "account", "host", "cpu_model", "state")
+_MB = 1 << 20
+#: More than any job can have: sums of a billion jobs stay exact.
+_MOST = 10**12
+
+
+class JobFacts(Protocol):
+    """A plugin that knows dimensions of jobs which are not of this app: texts by dimension, by ID of the job."""
+
+    def __call__(self, jobs: Collection[int]) -> Mapping[int, Mapping[str, str]]: ...
+
+
+#: Dimensions that other apps know, such as verdict and cause; asked for jobs that did not complete.
+FACTS: Registry[JobFacts] = Registry("opsportal.job_facts", settings.JOB_FACTS)
+
+
+def day_of(at: datetime) -> datetime:
+    """Return the start of the UTC day of a time."""
+    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def lock_day(hour: datetime, *, shared: bool) -> None:
+    """Keep the daily blocks of this day from being written (shared), or its hours from being counted."""
+    lock = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {lock}(%s, %s)", [_DAY_LOCK, int(hour.timestamp()) // 86_400])
+
+
+def write_hour(*, hour: datetime) -> None:
+    """Write the blocks of an hour, in the transaction of its recount; remove those of its day."""
+    lock_day(hour, shared=True)
+    StatisticsBlock.objects.filter(bucket=hour, level__in=[JOB.name, WORK.name]).delete()
+    StatisticsBlock.objects.filter(bucket=day_of(hour), level__in=[level.name for level in DAILY]).delete()
+    found = list(Job.objects.filter(ended_at__gte=hour, ended_at__lt=hour + timedelta(hours=1)).values(*_FIELDS))
+    if not found:
+        return
+    columns = _columns_of(found)
+    sums = columns | sums_of_jobs(columns, len(found))
+    _write(JOB, hour, columns)
+    _write(WORK, hour, grouped(sums, sorted(WORK.dimensions), SUMS))
+
+
+def _columns_of(jobs: Sequence[Mapping[str, Any]]) -> Columns:
+    facts: dict[int, dict[str, str]] = {}
+    unfinished = [job["pk"] for job in jobs if job["state"] != _COMPLETED]
+    for plugin in FACTS.working().values():
+        for pk, known in plugin(unfinished).items():
+            facts.setdefault(pk, {}).update(known)
+    texts: dict[str, list[str]] = {
+        "experiment": [str(job["experiment_id"] or "") for job in jobs],
+        "request": [job["request_key"] for job in jobs],
+        "cluster": [job["cluster__name"] for job in jobs],
+        "site": [job["site__name"] or "" for job in jobs],
+        "exit_code": [str(job["exit_code"]) for job in jobs],
+        "signal": [str(job["signal"]) for job in jobs],
+        "reason": ["" if job["reason"] == "None" else job["reason"] for job in jobs],
+    }
+    texts.update({name: [job[name] for job in jobs] for name in _TEXTS})
+    texts.update({name: [facts.get(job["pk"], {}).get(name, "") for job in jobs] for name in ("verdict", "cause")})
+    ids = _ids({(name, text[:255]) for name, column in texts.items() for text in column})
+    columns = {name: np.array([ids[name, text[:255]] for text in column]) for name, column in texts.items()}
+    figures = zip(*map(_figures, jobs), strict=True)
+    return columns | {name: np.array(values, np.int64) for name, values in zip(FIGURES, figures, strict=True)}
+
+
+def _figures(job: Mapping[str, Any]) -> tuple[int, ...]:
+    queued = (job["started_at"] - job["submitted_at"]).total_seconds() if job["started_at"] else -1
+    memory, requested = (
+        -1 if job[name] is None else min(job[name] // _MB, _MOST)
+        for name in ("max_memory_bytes", "requested_memory_bytes")
+    )
+    return (
+        min(job["wall_seconds"] * job["cpus"], _MOST),
+        round(min(max(job["cpu_seconds"], 0), _MOST) * 1000),
+        min(job["wall_seconds"], _MOST),
+        -1 if queued < 0 else round(queued),
+        memory,
+        requested,
+    )
+
+
+def _ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Return the IDs of values by dimension and text; new values get theirs, in order, so that writers never wait
+    for each other in a circle.
+    """
+    known = _known_ids(pairs)
+    if missing := sorted(set(pairs) - known.keys()):
+        rows = [StatisticsValue(dimension=dimension, text=text) for dimension, text in missing]
+        StatisticsValue.objects.bulk_create(rows, ignore_conflicts=True)
+        known |= _known_ids(missing)
+    return known
+
+
+def _known_ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    rows = StatisticsValue.objects.filter(text__in={text for _, text in pairs})
+    return {(dimension, text): pk for dimension, text, pk in rows.values_list("dimension", "text", "pk")}
+
+
+def _write(level: Level, bucket: datetime, columns: Columns) -> None:
+    compress = zstandard.ZstdCompressor(level=3).compress
+    rows = len(columns["state"])
+    wanted = [*sorted(level.dimensions), *(FIGURES if level is JOB else SUMS)]
+    StatisticsBlock.objects.bulk_create(
+        StatisticsBlock(level=level.name, column=name, bucket=bucket, rows=rows, data=compress(_narrow(columns[name])))
+        for name in wanted
+    )
+
+
+def _narrow(column: Column) -> bytes:
+    """Return the values as little-endian integers of the smallest size that holds them all."""
+    low, high = int(column.min()), int(column.max())
+    size = next(size for size in (1, 2, 4, 8) if -(1 << 8 * size - 1) <= low and high < 1 << 8 * size - 1)
+    return column.astype(f"<i{size}").tobytes()
+
+
+def column_of(rows: int, data: bytes, decompress: Callable[[bytes], bytes]) -> Column:
+    """Return a column of a block."""
+    content = decompress(data)
+    return np.frombuffer(content, f"<i{len(content) // rows}")
+
+
+def compact_days(*, at: datetime, limit: int = DAYS_A_RUN) -> int:
+    """Write daily blocks of finished days that have none, newest first; return how many days."""
+    days = sorted(_uncompacted(before=day_of(at)), reverse=True)[:limit]
+    for day in days:
+        compact_day(day=day)
+    return len(days)
+
+
+def _uncompacted(*, before: datetime) -> set[datetime]:
+    def buckets(level: str) -> QuerySet[StatisticsBlock, datetime]:
+        states = StatisticsBlock.objects.filter(level=level, column="state", bucket__lt=before)
+        return states.values_list("bucket", flat=True)
+
+    dirty = DirtyHour.objects.filter(hour__lt=before).values_list("hour", flat=True).distinct()
+    return {day_of(hour) for hour in buckets(WORK.name)} - {*buckets(DAILY[0].name)} - {day_of(hour) for hour in dirty}
+
+
+@transaction.atomic
+def compact_day(*, day: datetime) -> None:
+    """Write the daily blocks of a day from those of its hours."""
+    lock_day(day, shared=False)
+    StatisticsBlock.objects.filter(bucket=day, level__in=[level.name for level in DAILY]).delete()
+    wanted = [*STORED, *FIGURES]
+    hours = StatisticsBlock.objects.filter(level=JOB.name, bucket__gte=day, bucket__lt=day + DAY_LENGTH)
+    parts: dict[str, list[Column]] = {name: [] for name in wanted}
+    decompress = zstandard.ZstdDecompressor().decompress
+    for block in hours.order_by("bucket").iterator():
+        parts[block.column].append(column_of(block.rows, bytes(block.data), decompress))
+    if not parts["state"]:
+        return
+    columns = {name: np.concatenate(found).astype(np.int64) for name, found in parts.items()}
+    sums = columns | sums_of_jobs(columns, len(columns["state"]))
+    for level in DAILY:
+        _write(level, day, grouped(sums, sorted(level.dimensions), SUMS))

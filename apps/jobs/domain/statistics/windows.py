@@ -1,0 +1,90 @@
+"""Time windows: a name for each hour of the week, in the portal's time zone."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.db.models.expressions import Combinable
+from django.db.models.functions import ExtractHour, ExtractIsoWeekDay
+
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+def portal_zone() -> ZoneInfo:
+    """Return the time zone of windows, weekdays and hours of the day: the same for all users."""
+    return ZoneInfo(settings.TIME_ZONE)
+
+
+@cache
+def windows_of_week(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the names of the windows, and for each of the 168 hours from Monday 0:00 the number of its window.
+
+    `text` is that of the setting TIME_WINDOWS: `NAME=DAYS HOURS…; …`, such as `lunch=Mon-Fri 12-13`; `*` for all. The
+    first window that has an hour gets it. Raises `ValueError`.
+    """
+    names: list[str] = []
+    hours: dict[int, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        name, equals, rule = part.partition("=")
+        if not equals or not name.strip():
+            raise ValueError(f"{part!r} is not a window such as lunch=Mon-Fri 12-13")
+        names.append(name.strip())
+        for hour in _hours(rule.split()):
+            hours.setdefault(hour, len(names) - 1)
+    if len(hours) < 7 * 24:
+        raise ValueError("the windows leave hours out; end with one such as night=*")
+    return tuple(names), tuple(hours[hour] for hour in range(7 * 24))
+
+
+def _hours(words: Sequence[str]) -> list[int]:
+    """Return the hours of the week of `DAYS HOURS…`."""
+    if words == ["*"]:
+        return list(range(7 * 24))
+    if not words:
+        raise ValueError("a window needs days, such as Mon-Fri")
+    first, _, last = words[0].partition("-")
+    if first not in WEEKDAYS or (last or first) not in WEEKDAYS:
+        raise ValueError(f"{words[0]!r} is not a range of days such as Mon-Fri")
+    begin, end = WEEKDAYS.index(first), WEEKDAYS.index(last or first)
+    days = [day % 7 for day in range(begin, end + 1 if end >= begin else end + 8)]
+    found = []
+    for span in words[1:] or ["0-24"]:
+        start, _, stop = span.partition("-")
+        if not (start.isdigit() and stop.isdigit() and int(start) < int(stop) <= 24):
+            raise ValueError(f"{span!r} is not a range of hours such as 12-13")
+        found += [day * 24 + hour for day in days for hour in range(int(start), int(stop))]
+    return found
+
+
+def hour_of_week(at: datetime) -> int:
+    """Return the hour of the week of a time on the portal's clocks, 0 to 167."""
+    local = at.astimezone(portal_zone())
+    return local.weekday() * 24 + local.hour
+
+
+def window_names() -> tuple[str, ...]:
+    return windows_of_week(settings.TIME_WINDOWS)[0]
+
+
+def window_of(at: datetime) -> int:
+    """Return the number of the window of a time."""
+    return windows_of_week(settings.TIME_WINDOWS)[1][hour_of_week(at)]
+
+
+def hours_with(dimension: str, text: str) -> list[int]:
+    """Return the hours of the week with this `hour`, `weekday` or `window`."""
+    names, windows = windows_of_week(settings.TIME_WINDOWS)
+    texts = {
+        "hour": [f"{hour % 24:02d}" for hour in range(7 * 24)],
+        "weekday": [WEEKDAYS[hour // 24] for hour in range(7 * 24)],
+        "window": [names[number] for number in windows],
+    }
+    return [hour for hour, one in enumerate(texts[dimension]) if one == text]
+
+
+def hour_of_week_expression() -> Combinable:
+    """Return the hour of the week in which jobs ended, for a query."""
+    zone = portal_zone()
+    return (ExtractIsoWeekDay("ended_at", tzinfo=zone) - 1) * 24 + ExtractHour("ended_at", tzinfo=zone)

@@ -1,0 +1,168 @@
+"""Charts of the statistics explorer: the measure over time, heat maps, histograms."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
+
+import numpy as np
+from django.urls import reverse_lazy
+from django.utils.safestring import SafeString
+
+from apps.core.charts import Bin, Cell, Series, Tick, bars, heat_map
+from apps.core.web.templatetags.look import duration, number
+from apps.jobs.domain.statistics.explorer import Answer, Measure, Question, Row, job_list_query
+from apps.jobs.domain.statistics.windows import WEEKDAYS, portal_zone
+
+_VERDICTS = ("service", "code", "resource", "user", "unknown")
+#: Colours of values that have none of their own; "other" comes last.
+_KINDS = ("accent", "running", "queued", "held", "up", "none")
+_JOBS = reverse_lazy("jobs:list")
+_MOST_SERIES = 5
+_MOST_CELLS = 14
+BINS = 20
+
+
+def value_text(value: float | None, measure: Measure) -> str:
+    """Return a value with its unit."""
+    if value is None:
+        return "–"
+    match measure.unit:
+        case "%":
+            return f"{100 * value:.1f} %"
+        case "s":
+            return duration(value)
+        case "h":
+            return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
+        case _:
+            return number(value)
+
+
+def over_time(
+    question: Question, steps: Mapping[int, Sequence[Row]], *, step: int, dimension: str
+) -> tuple[SafeString, list[tuple[str, str, str]]]:
+    """Return the chart of a measure by hour or day, and its legend: name, kind and value of each series."""
+    measure = question.measure
+    totals: dict[str, float] = {}
+    for rows in steps.values():
+        for row in rows:
+            totals[_name(row)] = totals.get(_name(row), 0) + (row.value(measure) or 0)
+    names = sorted(totals, key=lambda name: (-totals[name], name))[:_MOST_SERIES]
+    if dimension == "verdict":
+        names = [name for name in (*_VERDICTS, "none") if name in totals]
+    rest = len(totals) > len(names)
+    series = [Series(name, _kind(dimension, name, at)) for at, name in enumerate(names)]
+    series += [Series("other", "none")] if rest else []
+    first = int(question.since.timestamp()) // 3600 // step * step
+    last = int((question.until - timedelta(seconds=1)).timestamp()) // 3600
+    bins, ticks = [], []
+    for at, hour in enumerate(range(first, last + 1, step)):
+        start = datetime.fromtimestamp(hour * 3600, UTC).astimezone(portal_zone())
+        bins.append(_bin(question, steps.get(hour, ()), series, start, step))
+        if start.hour == 0 or step > 1:
+            ticks.append(Tick(at, f"{start:%a} {start.day}" if step == 1 else f"{start.day} {start:%b}", step == 1))
+    every = max(len(ticks) // 12, 1)
+    sentence = (
+        f"{measure.label} by {'hour' if step == 1 else 'day'}, from {question.since:%d %b} to {question.until:%d %b}"
+    )
+    chart = bars(bins, series, sentence=sentence, heading="From", ticks=ticks[::every], rate="failure rate")
+    legend = [(one.name, one.kind, value_text(totals.get(one.name), measure)) for one in series if one.name in totals]
+    return chart, legend if dimension else []
+
+
+def _bin(question: Question, rows: Sequence[Row], series: Sequence[Series], start: datetime, step: int) -> Bin:
+    values = {one.name: 0.0 for one in series}
+    for row in rows:
+        name = _name(row)
+        values[name if name in values else "other"] += row.value(question.measure) or 0
+    jobs, failed = sum(row.jobs for row in rows), sum(row.failed for row in rows)
+    end = start + timedelta(hours=step)
+    part = Question(question.measure, (), max(start, question.since), min(end, question.until), question.filters)
+    return Bin(
+        f"{start:%a} {start.day} {start:%b} {start:%H:%M}" if step == 1 else f"{start:%a} {start.day} {start:%b}",
+        [values[one.name] for one in series],
+        str(_JOBS) + job_list_query(part, failed=question.measure.name in {"failures", "wasted_core_hours"}),
+        failed / jobs if jobs else None,
+    )
+
+
+def _name(row: Row) -> str:
+    return row.label[0] if row.label else "all"
+
+
+def _kind(dimension: str, name: str, at: int) -> str:
+    if dimension == "verdict":
+        return name if name in _VERDICTS else "none"
+    return _KINDS[at % (len(_KINDS) - 1)]
+
+
+def matrix(answer: Answer) -> SafeString:
+    """Return the heat map of an answer by two dimensions: the largest values of each, darkest where largest."""
+    measure = answer.question.measure
+    sizes: tuple[dict[str, float], dict[str, float]] = ({}, {})
+    cells = {}
+    for row in answer.rows:
+        for at in (0, 1):
+            sizes[at][row.label[at]] = sizes[at].get(row.label[at], 0) + row.jobs
+        cells[row.label[0], row.label[1]] = row
+    rows, columns = ([*sorted(size, key=lambda name: -size[name])[:_MOST_CELLS]] for size in sizes)
+    top = max((row.value(measure) or 0 for row in cells.values()), default=0) or 1
+    return heat_map(
+        columns,
+        [
+            (name, [_cell(answer.question, cells.get((name, column)), f"{name}, {column}") for column in columns])
+            for name in rows
+        ],
+        sentence=f"{measure.label} by {' and '.join(answer.question.by)}",
+        top=top,
+        words=True,
+    )
+
+
+def _cell(question: Question, row: Row | None, title: str) -> Cell:
+    if row is None:
+        return Cell(f"{title}: no jobs", None)
+    words = value_text(row.value(question.measure), question.measure)
+    return Cell(
+        f"{title}: {words}, {row.jobs:,} jobs", row.value(question.measure), str(_JOBS) + job_list_query(question, row)
+    )
+
+
+def week(question: Question, rows: Sequence[Row]) -> SafeString:
+    """Return the heat map of the failure rate by weekday and hour."""
+    found = {(row.key["weekday"], row.key["hour"]): row for row in rows}
+    hours = [f"{hour:02d}" for hour in range(24)]
+    lines = []
+    for day in WEEKDAYS:
+        cells = []
+        for hour in hours:
+            row = found.get((day, hour))
+            title = f"{day} {hour}:00: " + (f"{row.failed:,} of {row.jobs:,} failed" if row else "no jobs")
+            address = str(_JOBS) + job_list_query(question, row, failed=True) if row else ""
+            cells.append(Cell(title, row.rate if row else None, address))
+        lines.append((day, cells))
+    top = max((row.rate for row in rows), default=0) or 1
+    heads = [hour if int(hour) % 3 == 0 else "" for hour in hours]
+    return heat_map(heads, lines, sentence="Failure rate by weekday and hour", top=top)
+
+
+def histogram(measure: Measure, values: np.ndarray) -> SafeString:
+    """Return how many jobs have which value, in bins of equal width, and in the last one those without."""
+    known = values[values >= 0]
+    most = 1.0 if measure.unit == "%" else float(np.quantile(known, 0.99)) if len(known) else 1.0
+    edges = np.linspace(0, most or 1.0, BINS + 1)
+    counts = [int(n) for n in np.histogram(known, edges)[0]]
+    above = int((known > edges[-1]).sum())
+    bins = [Bin(_edge(measure, edges[at]), [counts[at]]) for at in range(BINS)]
+    bins += [Bin(f"over {_edge(measure, edges[-1])}", [above]), Bin("no data", [len(values) - len(known)])]
+    ticks = [Tick(at, _edge(measure, edges[at]), is_minor=at % 10 > 0) for at in range(0, BINS + 1, 5)]
+    ticks.append(Tick(BINS + 1, "no data"))
+    return bars(bins, [Series("jobs", "accent")], sentence=f"jobs by {measure.label}", heading="From", ticks=ticks)
+
+
+def _edge(measure: Measure, value: float) -> str:
+    return f"{100 * value:.0f} %" if measure.unit == "%" else duration(value)
+
+
+def address_of(measure: str, by: Sequence[str], **more: object) -> str:
+    """Return the query string of a question."""
+    return "?" + urlencode({"measure": measure, "by": ",".join(by), **more}, doseq=True)

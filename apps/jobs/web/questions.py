@@ -1,0 +1,73 @@
+"""Questions of the statistics explorer as query strings, for page and API."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.core.exceptions import ValidationError
+from django.http import QueryDict
+
+from apps.core.web.moments import MomentField
+from apps.jobs.domain.statistics.columns import DIMENSIONS
+from apps.jobs.domain.statistics.explorer import (
+    MEASURES,
+    MOST_BY,
+    MOST_HOURS,
+    PERIODS,
+    Question,
+    read_filters,
+    whole_hours,
+)
+
+_TEXT = 255
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question as read from an address; `period` is empty where both times are given."""
+
+    question: Question
+    period: str
+    problems: Mapping[str, str]
+
+
+def read_question(values: QueryDict, *, at: datetime, measure: str = "wasted_core_hours") -> Asked:
+    """Read a question; what is wrong with it is in `problems`, and the rest is kept."""
+    problems: dict[str, str] = {}
+    name = values.get("measure") or measure
+    if name not in MEASURES:
+        problems["measure"] = f"{name[:64]!r} is not one of {', '.join(MEASURES)}."
+        name = measure
+    given = dict.fromkeys(part.strip() for text in values.getlist("by") for part in text.split(",") if part.strip())
+    if unknown := [part for part in given if part not in DIMENSIONS]:
+        problems["by"] = f"{unknown[0][:64]!r} is not one of {', '.join(DIMENSIONS)}."
+    elif len(given) > MOST_BY:
+        problems["by"] = f"Choose at most {MOST_BY} dimensions."
+    by = tuple(part for part in given if part in DIMENSIONS)[:MOST_BY] or ("verdict",)
+    since, until, period = _period(values, at, problems)
+    filters = read_filters({key: [text[:_TEXT] for text in texts] for key, texts in values.lists()}, problems)
+    return Asked(Question(MEASURES[name], by, since, until, filters), period, problems)
+
+
+def _period(values: QueryDict, at: datetime, problems: dict[str, str]) -> tuple[datetime, datetime, str]:
+    found: dict[str, datetime] = {}
+    for name in ("since", "until"):
+        if text := values.get(name):
+            try:
+                if (moment := MomentField().clean(text)) is not None:
+                    found[name] = moment
+            except ValidationError as error:
+                problems[name] = error.messages[0]
+    period = values.get("period") or "7d"
+    if period not in PERIODS:
+        problems["period"] = f"{period[:64]!r} is not one of {', '.join(PERIODS)}."
+        period = "7d"
+    until = found.get("until", at)
+    since, until = whole_hours(found.get("since", until - timedelta(hours=PERIODS[period])), until)
+    if since >= until:
+        problems["since"] = "The period ends before it starts."
+    elif until - since > timedelta(hours=MOST_HOURS):
+        problems["since"] = "The period is longer than five years."
+    if {"since", "until"} & problems.keys():
+        since, until = whole_hours(at - timedelta(hours=PERIODS[period]), at)
+    return since, until, "" if found else period

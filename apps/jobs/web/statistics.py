@@ -1,0 +1,191 @@
+"""The statistics explorer: one question per address, with chart, ranked table, heat maps, ledger and CSV."""
+
+import csv
+from collections.abc import Iterator
+from typing import Any
+
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.charts import interval
+from apps.core.domain.tables import table_cell
+from apps.jobs.domain.jobs import totals_as_of
+from apps.jobs.domain.statistics.columns import DIMENSIONS
+from apps.jobs.domain.statistics.explorer import (
+    MEASURES,
+    MOST_BY,
+    PERIOD_LABELS,
+    Answer,
+    Explorer,
+    Question,
+    Row,
+    job_list_query,
+)
+from apps.jobs.domain.statistics.windows import portal_zone
+from apps.jobs.domain.totals import accounted_core_seconds
+from apps.jobs.web import explorer_charts as charts
+from apps.jobs.web.questions import read_question
+
+SHOWN, EXPORTED = 50, 10_000
+#: Cells of a matrix are taken from so many rows.
+_MATRIX_ROWS = 500
+_HOURLY = 8 * 24
+#: Charts that read single jobs, or every hour, cover at most so much.
+_MOST_DETAIL = 31 * 24
+
+#: Presets: name, measure, dimensions, period.
+PRESETS = (
+    ("Wasted hours", "wasted_core_hours", ("verdict", "cause"), "7d"),
+    ("Failures", "failures", ("verdict", "cause"), "7d"),
+    ("Exit codes by day", "jobs", ("exit_code", "signal"), "24h"),
+    ("Site and request", "failure_rate", ("site", "request"), "7d"),
+    ("CPU models", "cpu_efficiency", ("stage", "release", "cpu_model"), "30d"),
+    ("Black-hole hosts", "failure_rate", ("host",), "7d"),
+    ("Slow jobs", "wall_time", ("stage", "release"), "7d"),
+    ("Efficiency", "cpu_efficiency", ("request", "stage"), "7d"),
+    ("Queue time", "queue_time", ("cluster", "hour"), "7d"),
+    ("Memory", "memory", ("request", "stage"), "7d"),
+    ("Users", "wasted_core_hours", ("user",), "7d"),
+)
+
+
+@require_safe
+def explorer(request: AuthenticatedRequest) -> HttpResponse:
+    if request.GET.get("filter") in DIMENSIONS:
+        return redirect("?" + _with_filter(request.GET).urlencode())
+    asked = read_question(request.GET, at=timezone.now())
+    question, source = asked.question, Explorer(request.user)
+    if request.GET.get("format") == "csv" and not asked.problems:
+        return _csv(source.answer(question, limit=EXPORTED))
+    answer = source.answer(question, limit=_MATRIX_ROWS)
+    top = 0.5 if all(row.rate <= 0.5 for row in answer.rows[:SHOWN]) else 1.0
+    context = {
+        "asked": asked,
+        "question": question,
+        "answer": answer,
+        "rows": [_shown(question, row, answer, top) for row in answer.rows[:SHOWN]],
+        "top": top,
+        "more": answer.groups - min(len(answer.rows), SHOWN),
+        "headline": charts.value_text(answer.all.value(question.measure), question.measure),
+        "all_query": job_list_query(question),
+        "as_of": totals_as_of(),
+        "measures": MEASURES.values(),
+        "dimensions": DIMENSIONS,
+        "dimension_labels": [DIMENSIONS[name] for name in question.by],
+        "picked": [question.by[at] if at < len(question.by) else "" for at in range(MOST_BY)],
+        "portal_zone": portal_zone(),
+        "periods": PERIOD_LABELS,
+        "chips": list(_chips(request.GET, question)),
+        "presets": [
+            (name, charts.address_of(measure, by, period=period), (measure, by) == (question.measure.name, question.by))
+            for name, measure, by, period in PRESETS
+        ],
+        "csv_query": "?" + _changed(request.GET, format="csv").urlencode(),
+        **(_charts(source, question, answer) if answer.all.jobs else {}),
+    }
+    return render(request, "jobs/statistics.html", context, status=400 if asked.problems else 200)
+
+
+def _charts(source: Explorer, question: Question, answer: Answer) -> dict[str, Any]:
+    """Return the charts of a page with jobs, and the ledger of one of wasted hours."""
+    step = 1 if question.hours <= _HOURLY else 24
+    stacked = question.measure.is_total
+    dimension = ("verdict" if "verdict" in question.by else question.by[0]) if stacked else ""
+    chart, legend = charts.over_time(
+        question, source.series(question, step_hours=step, dimension=dimension), step=step, dimension=dimension
+    )
+    found: dict[str, Any] = {"chart": chart, "legend": legend, "step": "hour" if step == 1 else "UTC day"}
+    if len(question.by) == 2:
+        found["matrix"] = charts.matrix(answer)
+    if question.hours <= _MOST_DETAIL:
+        of_week = Question(question.measure, ("weekday", "hour"), question.since, question.until, question.filters)
+        found["week"] = charts.week(of_week, source.answer(of_week, limit=7 * 24).rows)
+        if question.measure.figure:
+            found["histogram"] = charts.histogram(question.measure, source.figures(question))
+    if question.measure.name == "wasted_core_hours":
+        found["ledger"] = _ledger(source, question)
+    return found
+
+
+def _ledger(source: Explorer, question: Question) -> dict[str, Any]:
+    """Assign every wasted core-hour to one cause, grouped by verdict, and compare the total with accounting."""
+    by_cause = Question(question.measure, ("verdict", "cause"), question.since, question.until, question.filters)
+    answer = source.answer(by_cause, limit=EXPORTED)
+    verdicts: dict[str, list[Row]] = {}
+    for row in answer.rows:
+        if row.wasted_core_seconds or row.failed:
+            verdicts.setdefault(row.label[0], []).append(row)
+    total = answer.all
+    accounted = accounted_core_seconds(source.user, question.since, question.until, question.filters)
+    return {
+        "verdicts": [
+            {
+                "name": name,
+                "kind": name if name != "none" else "unknown",
+                "seconds": sum(row.wasted_core_seconds for row in rows),
+                "failed": sum(row.failed for row in rows),
+                "rows": [(row, job_list_query(by_cause, row, failed=True)) for row in rows],
+            }
+            for name, rows in verdicts.items()
+        ],
+        "all": total,
+        "useful": total.core_seconds - total.wasted_core_seconds - total.interrupted_core_seconds,
+        "accounted": accounted,
+        "difference": None if accounted is None else accounted - total.core_seconds,
+    }
+
+
+def _shown(question: Question, row: Row, answer: Answer, top: float) -> dict[str, Any]:
+    value, whole = row.value(question.measure), answer.all.value(question.measure)
+    return {
+        "row": row,
+        "query": job_list_query(question, row),
+        "failed_query": job_list_query(question, row, failed=True),
+        "value": charts.value_text(value, question.measure),
+        "share": value / whole if question.measure.is_total and value is not None and whole else None,
+        "interval": interval(value=row.rate, low=row.rate_low, high=row.rate_high, expected=row.expected, top=top),
+    }
+
+
+def _chips(values: QueryDict, question: Question) -> Iterator[tuple[str, str, str]]:
+    """Yield name, values and the address without it of each filter."""
+    for name, texts in question.filters.items():
+        rest = values.copy()
+        rest.pop(name)
+        yield DIMENSIONS[name], ", ".join("none" if text == "-" else text for text in texts), "?" + rest.urlencode()
+
+
+def _with_filter(values: QueryDict) -> QueryDict:
+    """Return the address with the filter of the form among the others."""
+    changed = values.copy()
+    [name], text = changed.pop("filter"), changed.pop("value", [""])[-1].strip()
+    if text and text not in changed.getlist(name):
+        changed.appendlist(name, text)
+    return changed
+
+
+def _changed(values: QueryDict, **changes: str) -> QueryDict:
+    changed = values.copy()
+    for name, value in changes.items():
+        changed[name] = value
+    return changed
+
+
+def _csv(answer: Answer) -> HttpResponse:
+    response = HttpResponse(content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = 'attachment; filename="statistics.csv"'
+    writer = csv.writer(response)
+    by = answer.question.by
+    figures = ("jobs", "failed", "rate", "rate_low", "rate_high", "expected", "core_hours", "wasted_core_hours")
+    name = answer.question.measure.name
+    writer.writerow([*by, *figures, *([] if name in figures else [name])])
+    for row in answer.rows:
+        rates = [f"{share:.6f}" for share in (row.rate, row.rate_low, row.rate_high, row.expected or 0)]
+        hours = [f"{row.core_seconds / 3600:.4f}", f"{row.wasted_core_seconds / 3600:.4f}"]
+        value = row.value(answer.question.measure)
+        extra = [] if name in figures else ["" if value is None else f"{value:.6g}"]
+        writer.writerow([*map(table_cell, row.label), row.jobs, row.failed, *rates, *hours, *extra])
+    return response

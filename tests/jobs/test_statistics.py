@@ -1,0 +1,206 @@
+"""Statistics equal a recount of the jobs, by whatever dimensions, from hours and from days."""
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from apps.clusters.schedulers.base import JobState
+from apps.jobs.domain.collection import store_records
+from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.statistics.columns import STORED, SUMS
+from apps.jobs.domain.statistics.cube import TIME, Query, count
+from apps.jobs.domain.statistics.windows import hour_of_week, window_names, window_of, windows_of_week
+from apps.jobs.models import Collection, Job, StatisticsBlock, StatisticsValue
+from tests.factories.jobs import AT, failed, record, store
+from tests.factories.verdicts import verdict
+
+SINCE, UNTIL = AT - timedelta(days=4), AT + timedelta(hours=1)
+FIELD = {"experiment": "experiment_id", "request": "request_key", "cluster": "cluster__name", "site": "site__name"}
+GB = 1 << 30
+
+records = st.builds(
+    record,
+    st.integers(1, 8),
+    state=st.sampled_from([JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED]),
+    ended_at=st.integers(0, 80).map(lambda hours: AT - timedelta(hours=hours, minutes=7)),
+    cpus=st.integers(0, 4),
+    cpu_seconds=st.integers(0, 9000).map(lambda tenths: tenths / 10),
+    account=st.sampled_from(["nova", "dune", "pool"]),
+    host=st.sampled_from(["wn1", "wn2", ""]),
+    exit_code=st.sampled_from([0, 1, 65]),
+    cpu_model=st.sampled_from(["EPYC", ""]),
+    max_memory_bytes=st.sampled_from([None, GB, 3 * GB]),
+    requested_memory_bytes=st.sampled_from([None, 2 * GB]),
+    attempt=st.integers(1, 2),
+)
+dimensions = st.lists(st.sampled_from([*STORED, "hour", "weekday", "window", TIME]), max_size=3, unique=True)
+
+
+def recount(query):
+    found = defaultdict(lambda: defaultdict(int))
+    texts = [FIELD.get(name, name) for name in query.by if name in STORED and name not in ("verdict", "cause")]
+    for job, values in zip(Job.objects.order_by("pk"), Job.objects.order_by("pk").values(*texts), strict=True):
+        if not query.since <= job.ended_at < query.until:
+            continue
+        at = job.ended_at.replace(minute=0, second=0, microsecond=0)
+        of_hour = {"hour": at.hour, "weekday": at.weekday(), "window": window_of(at)}
+        of_hour |= {TIME: int(at.timestamp() // 3600 // query.step_hours * query.step_hours)}
+        key = tuple(of_hour[n] if n in of_hour else str(values.get(FIELD.get(n, n)) or "") for n in query.by)
+        known = job.max_memory_bytes is not None and job.requested_memory_bytes is not None
+        one = {
+            "jobs": 1,
+            "failed": job.state == JobState.FAILED,
+            "interrupted": job.state == JobState.CANCELLED,
+            "core_seconds": job.core_seconds,
+            "wasted_core_seconds": job.core_seconds * (job.state == JobState.FAILED),
+            "interrupted_core_seconds": job.core_seconds * (job.state == JobState.CANCELLED),
+            "cpu_ms": round(job.cpu_seconds * 1000),
+            "wall_seconds": job.wall_seconds,
+            "started": 1,
+            "queued_seconds": round(job.queued_seconds) if job.queued_seconds >= 0 else 0,
+            "memory_mb": job.max_memory_bytes // (1 << 20) if known else 0,
+            "requested_mb": job.requested_memory_bytes // (1 << 20) if known else 0,
+        }
+        one["started"] = job.queued_seconds >= 0
+        for name, value in one.items():
+            found[key][name] += int(value)
+    return {key: dict(sums) for key, sums in found.items()}
+
+
+def counted(query):
+    cells = count(query)
+    texts = dict(StatisticsValue.objects.values_list("pk", "text"))
+    names = [name for name in cells if name not in query.by]
+    found = {}
+    for row in range(len(cells["jobs"])):
+        key = tuple(texts[int(cells[n][row])] if n in STORED else int(cells[n][row]) for n in query.by)
+        key = tuple(
+            "" if (n, text) in {("exit_code", "0"), ("signal", "0")} else text
+            for n, text in zip(query.by, key, strict=True)
+        )
+        found[key] = {name: int(cells[name][row]) for name in names}
+    return found
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches=st.lists(st.lists(records, max_size=6), max_size=4), by=dimensions, step=st.sampled_from([1, 24]))
+def test_statistics_equal_a_recount_of_late_duplicate_and_corrected_records(alps, nova, dune, batches, by, step):
+    for model in (StatisticsBlock, Job):
+        model.objects.all().delete()
+    Collection.objects.get_or_create(cluster=alps, defaults={"collected_until": AT})
+    for batch in batches:
+        store_records(cluster=alps, records=batch, at=AT)
+        recompute_dirty_hours(at=AT)
+    query = Query(SINCE + timedelta(hours=5), UNTIL, tuple(by), sums=frozenset(SUMS), step_hours=step)
+    assert counted(query) == recount(query)
+
+
+def test_windows_follow_the_clocks_of_the_portal(settings):
+    settings.TIME_ZONE = "Europe/Berlin"
+    noon = datetime(2026, 10, 23, 10, 30, tzinfo=UTC)  # Friday 12:30, summer time
+    assert (hour_of_week(noon), window_names()[window_of(noon)]) == (4 * 24 + 12, "lunch")
+    after = datetime(2026, 10, 26, 11, 30, tzinfo=UTC)  # Monday 12:30, winter time
+    assert (hour_of_week(after), window_names()[window_of(after)]) == (12, "lunch")
+
+
+@pytest.mark.parametrize("text", ["lunch", "a=Mon-Fri 12-13", "a=Mo 1-2", "a=Mon 13-12", "a="])
+def test_windows_that_make_no_sense_are_refused(text):
+    with pytest.raises(ValueError, match=r"window|day|hour"):
+        windows_of_week(text)
+
+
+# Page and API
+
+
+def ask(client, query=""):
+    answer = client.get(f"/statistics/{query}")
+    assert answer.status_code == 200, answer.content.decode()[:2000]
+    return answer
+
+
+@pytest.fixture
+def counted_jobs(alps, nova, dune):
+    now = timezone.now()
+    ended = {"ended_at": now - timedelta(hours=2), "host": "wn1"}
+    store(
+        alps,
+        *[record(n, **ended) for n in range(1, 8)],
+        *[failed(n, exit_code=65, **ended | {"host": "wn2"}) for n in (8, 9)],
+        failed(10, account="dune", **ended),
+        at=now,
+    )
+    verdict(Job.objects.get(job_id="8"), at=now)
+    recompute_dirty_hours(at=now)
+
+
+def test_explorer_counts_the_jobs_that_a_user_sees_and_links_to_exactly_those(client, counted_jobs, liaison):
+    client.force_login(liaison)
+    page = ask(client, "?measure=failure_rate&by=host,exit_code")
+    answer = page.context["answer"]
+    assert [(row.label, row.failed, row.jobs) for row in answer.rows] == [(["wn2", "65"], 2, 2), (["wn1", "0"], 0, 7)]
+    assert answer.all.jobs == 9
+    for shown in page.context["rows"]:
+        linked = client.get("/jobs/" + shown["query"]).context["page"].rows
+        assert len(linked) == shown["row"].jobs
+    assert answer.rows[0].expected == pytest.approx(2 / 9)
+    assert answer.rows[0].stands_out
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?by=verdict,cause",
+        "?measure=cpu_efficiency&by=site,request&period=24h",
+        "?measure=queue_time&by=hour,weekday,window",
+        "?measure=memory&by=user&period=90d&host=wn1&state=any_failure",
+        "?measure=wall_time&by=experiment&experiment=NOVA&weekday=Mon&weekday=Tue",
+    ],
+)
+def test_explorer_answers_and_every_row_links_to_its_jobs(client, counted_jobs, liaison, query):
+    client.force_login(liaison)
+    page = ask(client, query)
+    for shown in page.context["rows"]:
+        answer = client.get("/jobs/" + shown["query"])
+        assert len(answer.context["page"].rows) == shown["row"].jobs, shown["query"]
+    assert client.get(f"/statistics/{query}&format=csv").content.startswith(page.context["question"].by[0].encode())
+
+
+def test_ledger_assigns_every_wasted_hour_and_agrees_with_accounting(client, counted_jobs, shifter):
+    client.force_login(shifter)
+    ledger = ask(client, "?measure=wasted_core_hours&by=user").context["ledger"]
+    assert sum(each["seconds"] for each in ledger["verdicts"]) == ledger["all"].wasted_core_seconds == 3 * 7200
+    assert (ledger["accounted"], ledger["difference"]) == (10 * 7200, 0)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["?measure=luck", "?by=colour", "?by=host,site,user,stage", "?period=1y", "?since=never", "?weekday=Monday"],
+)
+def test_wrong_question_is_named_by_page_and_api(client, db, liaison, query):
+    client.force_login(liaison)
+    name = query[1:].partition("=")[0]
+    assert name in client.get(f"/statistics/{query}").context["asked"].problems
+    assert client.get(f"/api/v1/statistics/{query}").status_code == 400
+
+
+def test_api_gives_rows_with_intervals_and_hides_other_experiments(client, counted_jobs, liaison):
+    client.force_login(liaison)
+    found = client.get("/api/v1/statistics/?measure=jobs&by=host&exit_code=65").json()
+    assert found["total"]["jobs"] == 2
+    [row] = found["rows"]
+    assert (row["key"], row["jobs"], row["failed"], row["value"]) == ({"host": "wn2"}, 2, 2, 2)
+    assert row["rate_low"] == pytest.approx(0.342, abs=0.001)
+    assert client.get("/api/v1/statistics/?by=host&experiment=DUNE").json()["rows"] == []
+
+
+def test_statistics_never_read_jobs(client, counted_jobs, liaison):
+    client.force_login(liaison)
+    with CaptureQueriesContext(connection) as queries:
+        ask(client, "?measure=wasted_core_hours&by=host,verdict")
+    assert not [query for query in queries if '"jobs_job"' in query["sql"]]
