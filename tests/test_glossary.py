@@ -6,7 +6,7 @@ import pytest
 from django.conf import settings
 
 from apps.accounts.enums import Role
-from apps.diagnosis.enums import Advice, Confidence, HarvestState, VerdictKind
+from apps.diagnosis.enums import Advice, Confidence, GroupKind, GroupStatus, HarvestState, VerdictKind
 from apps.diagnosis.enums import Role as ErrorRole
 from apps.jobs.enums import STATE_CHOICES, Proof
 from apps.production.enums import RequestState, Verb
@@ -21,6 +21,8 @@ CHOICES = {
     "Advice on a failed job": Advice.choices,
     "Confidence of a verdict": Confidence.choices,
     "Roles of a known error": ErrorRole.choices,
+    "Statuses of a failure group": GroupStatus.choices,
+    "Kinds of failure groups": GroupKind.choices,
     "States of a log analysis": HarvestState.choices,
     "States of a service": State.choices,
     "Monitoring of a service": Monitoring.choices,

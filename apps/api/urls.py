@@ -5,7 +5,7 @@ from rest_framework.routers import DefaultRouter
 from apps.api.views import SchemaView, VersionView
 from apps.archive.api.capture import ReceiveBatch, Report
 from apps.archive.api.jobs import ArchivedJobViewSet
-from apps.diagnosis.api.views import VerdictViewSet
+from apps.diagnosis.api.views import GroupViewSet, VerdictViewSet
 from apps.jobs.api.views import ClaimViewSet, JobRecordsView, JobViewSet, StatisticsView
 from apps.notifications.api.views import FeedsView, FollowView, NotificationViewSet, PreferencesView, WebhookViewSet
 from apps.production.api.approvals import DelegationViewSet, InboxViewSet
@@ -48,6 +48,7 @@ router.register("jobs", JobViewSet, basename="job")
 router.register("claims", ClaimViewSet, basename="claim")
 router.register("archive", ArchivedJobViewSet, basename="archived-job")
 router.register("request-reports", RequestReportViewSet, basename="request-report")
+router.register("failure-groups", GroupViewSet, basename="failure-group")
 router.register("verdicts", VerdictViewSet, basename="verdict")
 
 urlpatterns = [

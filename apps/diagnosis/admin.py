@@ -13,6 +13,8 @@ from apps.diagnosis.models import (
     CauseTotals,
     DirtyCauseHour,
     Evidence,
+    FailureGroup,
+    GroupNote,
     LogExcerpt,
     LogHarvest,
     Verdict,
@@ -62,3 +64,10 @@ register_read_only(
     ordering=["-hour"],
 )
 register_read_only(DirtyCauseHour, "hour")
+register_read_only(
+    FailureGroup,
+    "title verdict cause service status owner first_seen_at last_seen_at",
+    search="title line cause",
+    filters=["status", "verdict", "kind"],
+)
+register_read_only(GroupNote, "group by at text", list_select_related=["group"])

@@ -91,6 +91,58 @@ class HarvestState(models.TextChoices):
     FAILED = "failed", "Failed"
 
 
+class GroupKind(models.TextChoices):
+    """What the jobs of a failure group share: the error, or the host on which nearly every job fails."""
+
+    ERROR = "error", "Error"
+    HOST = "host", "Host"
+
+
+class GroupStatus(models.TextChoices):
+    """How far the triage of a failure group is."""
+
+    NEW = "new", "New"
+    KNOWN = "known", "Known"
+    ASSIGNED = "assigned", "Assigned"
+    RETRIED = "retried", "Retried"
+    RESOLVED = "resolved", "Resolved"
+    REGRESSED = "regressed", "Regressed"
+    MUTED = "muted", "Muted"
+
+
+_G = GroupStatus
+_OPEN = frozenset({_G.KNOWN, _G.ASSIGNED, _G.RETRIED, _G.RESOLVED, _G.MUTED})
+GROUP_MOVES = {
+    _G.NEW: _OPEN,
+    _G.REGRESSED: _OPEN,
+    _G.KNOWN: _OPEN - {_G.KNOWN},
+    _G.ASSIGNED: _OPEN,
+    _G.RETRIED: (_OPEN - {_G.RETRIED}) | {_G.REGRESSED},
+    _G.RESOLVED: frozenset({_G.KNOWN, _G.ASSIGNED, _G.REGRESSED}),
+    _G.MUTED: frozenset({_G.KNOWN, _G.ASSIGNED, _G.RESOLVED}),
+}
+#: A failure of a job that started after one of these was set reopens the group.
+CLOSED = frozenset({_G.RETRIED, _G.RESOLVED})
+
+
+class GroupSection(models.TextChoices):
+    """Section of the triage list in which a group is shown."""
+
+    ACTION = "action", "Needs action"
+    PROGRESS = "progress", "In progress"
+    DONE = "done", "Done"
+
+
+SECTION_OF = {
+    _G.NEW: GroupSection.ACTION,
+    _G.REGRESSED: GroupSection.ACTION,
+    _G.KNOWN: GroupSection.PROGRESS,
+    _G.ASSIGNED: GroupSection.PROGRESS,
+    _G.RETRIED: GroupSection.DONE,
+    _G.RESOLVED: GroupSection.DONE,
+    _G.MUTED: GroupSection.DONE,
+}
+
 _FINISHED = frozenset(
     {HarvestState.DONE, HarvestState.LOG_NOT_FOUND, HarvestState.PATH_NOT_ALLOWED, HarvestState.FAILED}
 )

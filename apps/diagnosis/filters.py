@@ -11,8 +11,8 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.core.web.moments import MomentFilter
 from apps.core.web.query import AnyOf
-from apps.diagnosis.enums import VerdictKind
-from apps.diagnosis.models import CauseTotals, Verdict
+from apps.diagnosis.enums import GroupKind, GroupStatus, VerdictKind
+from apps.diagnosis.models import CauseTotals, FailureGroup, Verdict
 from apps.jobs.enums import NONE
 
 WINDOWS = [("24", "24 hours"), ("168", "7 days"), ("720", "30 days")]
@@ -28,24 +28,46 @@ class _OfExperiment(AnyOf):
 
 
 class Failures(_OfExperiment):
-    """Filters of the totals by cause."""
+    """Filters of the hourly totals of failure groups."""
 
     hours = django_filters.ChoiceFilter(choices=WINDOWS, method="in_window", label="Period", empty_label=None)
+    experiment = django_filters.ModelChoiceFilter(
+        queryset=Experiment.objects.all(), to_field_name="key", empty_label="All"
+    )
     cluster = django_filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="All")
+    verdict = django_filters.ChoiceFilter(choices=VerdictKind.choices, empty_label="Any verdict")
+    stage = django_filters.CharFilter()
+    status = django_filters.ChoiceFilter(field_name="group__status", choices=GroupStatus.choices, empty_label="Any")
+    kind = django_filters.ChoiceFilter(field_name="group__kind", choices=GroupKind.choices, empty_label="Any")
+    owner = django_filters.CharFilter(field_name="group__owner", max_length=150)
+    q = django_filters.CharFilter(method="with_words", label="Search", max_length=200)
 
     class Meta:
         model = CauseTotals
-        fields = ["hours", "experiment", "cluster"]
+        fields = ["hours", "experiment", "cluster", "verdict", "stage", "status", "kind", "owner", "q"]
 
     def in_window(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Leave the window to the view, which also puts its bounds into links."""
         return rows
+
+    def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        """Keep groups with these words in title, quoted line, known error, service or number (F-12)."""
+        words = (
+            Q(group__title__icontains=value)
+            | Q(group__line__icontains=value)
+            | Q(group__cause__icontains=value)
+            | Q(group__service__iexact=value)
+        )
+        number = value.upper().removeprefix("F-")
+        is_number = number.isascii() and number.isdigit() and len(number) < 10
+        return rows.filter(words | Q(group=int(number)) if is_number else words)
 
 
 class FailedJobs(_OfExperiment):
     """Filters of verdicts; `-` as cause or service matches verdicts without one. The interval is [start, end)."""
 
     verdict = django_filters.ChoiceFilter(choices=VerdictKind.choices, empty_label="Any verdict")
+    group = django_filters.NumberFilter(widget=forms.HiddenInput, max_value=2**31 - 1)
     cause = django_filters.CharFilter(method="exactly", label="Known error")
     service = django_filters.CharFilter(method="exactly")
     cluster = django_filters.ModelChoiceFilter(
@@ -67,7 +89,7 @@ class FailedJobs(_OfExperiment):
 
     class Meta:
         model = Verdict
-        fields = ["verdict", "cause", "service", "experiment", "cluster", "request", "since", "start", "end"]
+        fields = ["group", "verdict", "cause", "service", "experiment", "cluster", "request", "since", "start", "end"]
 
     def since_then(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Keep verdicts on jobs of which a later attempt completed, or the others."""
@@ -76,3 +98,19 @@ class FailedJobs(_OfExperiment):
 
     def exactly(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         return rows.filter(**{name: "" if value == NONE else value})
+
+
+class FailureGroups(AnyOf):
+    """Filters of failure groups in the API."""
+
+    verdict = django_filters.ChoiceFilter(choices=VerdictKind.choices)
+    status = django_filters.ChoiceFilter(choices=GroupStatus.choices)
+    kind = django_filters.ChoiceFilter(choices=GroupKind.choices)
+    owner = django_filters.CharFilter()
+    service = django_filters.CharFilter()
+    cause = django_filters.CharFilter()
+    since = MomentFilter(field_name="last_seen_at", lookup_expr="gte")
+
+    class Meta:
+        model = FailureGroup
+        fields = ["verdict", "status", "kind", "owner", "service", "cause", "since"]

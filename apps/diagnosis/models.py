@@ -3,10 +3,21 @@
 from typing import Self
 
 from django.db import models
+from django.urls import reverse
 
 from apps.accounts.models import Experiment, ExperimentQuerySet
 from apps.clusters.models import Cluster
-from apps.diagnosis.enums import Advice, Category, Confidence, HarvestState, Role, Stream, VerdictKind
+from apps.diagnosis.enums import (
+    Advice,
+    Category,
+    Confidence,
+    GroupKind,
+    GroupStatus,
+    HarvestState,
+    Role,
+    Stream,
+    VerdictKind,
+)
 from apps.jobs.enums import STATE_CHOICES
 from apps.jobs.models import Job
 
@@ -80,6 +91,61 @@ class Evidence(models.Model):
         return f"{self.pattern} at byte {self.offset}"
 
 
+class FailureGroup(models.Model):
+    """Failures with one fingerprint, over experiments and sites, and their triage.
+
+    Counts are sums of `CauseTotals`, which depend on the experiments that a user may see.
+    """
+
+    fingerprint = models.CharField(max_length=32, unique=True)
+    kind = models.CharField(max_length=8, choices=GroupKind, default=GroupKind.ERROR)
+    verdict = models.CharField(max_length=16, choices=VerdictKind)
+    cause = models.CharField(max_length=64, blank=True, help_text="ID of the known error that decided.")
+    service = models.CharField(max_length=64, blank=True)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, null=True, blank=True, help_text="Of the host.")
+    host = models.CharField(max_length=255, blank=True, help_text="The host on which nearly every job fails.")
+    title = models.CharField(max_length=200)
+    line = models.TextField(blank=True, help_text="A line of a log, its numbers, paths and IDs masked.")
+    status = models.CharField(max_length=16, choices=GroupStatus, default=GroupStatus.NEW)
+    status_at = models.DateTimeField()
+    owner = models.CharField(max_length=150, blank=True)
+    muted_until = models.DateTimeField(null=True, blank=True)
+    jumped_at = models.DateTimeField(null=True, blank=True, help_text="Last time its hourly count jumped.")
+    first_seen_at = models.DateTimeField()
+    last_seen_at = models.DateTimeField()
+    profile = models.JSONField(default=list, help_text="What its jobs have in common, as last computed.")
+    profiled_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=models.Q(status__in=GroupStatus.values), name="group_status"),
+            models.CheckConstraint(
+                condition=models.Q(kind=GroupKind.HOST) ^ models.Q(host="", cluster=None), name="group_host"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"F-{self.pk} {self.title}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("diagnosis:group", args=[self.pk])
+
+
+class GroupNote(models.Model):
+    """A note on a failure group."""
+
+    group = models.ForeignKey(FailureGroup, on_delete=models.CASCADE, related_name="notes")
+    by = models.CharField(max_length=150)
+    at = models.DateTimeField()
+    text = models.TextField()
+
+    class Meta:
+        ordering = ["at", "pk"]
+
+    def __str__(self) -> str:
+        return f"{self.by} on {self.group}"
+
+
 class VerdictQuerySet(ExperimentQuerySet):
     """Verdicts; those on jobs without an experiment are visible to the OPG only."""
 
@@ -112,6 +178,11 @@ class Verdict(models.Model):
     confidence = models.CharField(max_length=8, choices=Confidence)
     cause = models.CharField(max_length=64, blank=True, help_text="ID of the known error that decided.")
     service = models.CharField(max_length=64, blank=True, help_text="The service that failed.")
+    message = models.TextField(blank=True, help_text="Masked line of the log; empty if the known error says it all.")
+    frame = models.CharField(max_length=200, blank=True, help_text="Innermost frame of the experiment's own code.")
+    group = models.ForeignKey(
+        FailureGroup, on_delete=models.SET_NULL, null=True, blank=True, related_name="verdicts", db_index=False
+    )
     summary = models.TextField()
     reasons = models.JSONField(default=list)
     catalogue_version = models.CharField(max_length=16)
@@ -135,6 +206,7 @@ class Verdict(models.Model):
             models.Index(fields=["-ended_at", "-id"], name="verdict_newest"),
             models.Index(fields=["verdict", "cause", "-ended_at"], name="verdict_by_cause"),
             models.Index(fields=["experiment", "-ended_at"], name="verdict_of_experiment"),
+            models.Index(fields=["group", "-ended_at", "-id"], name="verdict_of_group"),
         ]
 
     def __str__(self) -> str:
@@ -154,8 +226,15 @@ class CauseTotals(models.Model):
     verdict = models.CharField(max_length=16, choices=VerdictKind)
     cause = models.CharField(max_length=64, blank=True)
     service = models.CharField(max_length=64, blank=True)
+    group = models.ForeignKey(
+        FailureGroup, on_delete=models.CASCADE, null=True, blank=True, related_name="totals", db_index=False
+    )
+    stage = models.CharField(max_length=64, blank=True)
     jobs = models.PositiveIntegerField()
     wall_seconds = models.BigIntegerField()
+    core_seconds = models.BigIntegerField(default=0, help_text="Sum of wall time × cores.")
+    first_ended_at = models.DateTimeField()
+    last_ended_at = models.DateTimeField()
     succeeded = models.PositiveIntegerField(
         default=0, help_text="Number of the jobs that completed at a later attempt."
     )
@@ -166,11 +245,12 @@ class CauseTotals(models.Model):
         verbose_name_plural = "cause totals"
         constraints = [
             models.UniqueConstraint(
-                fields=["hour", "cluster", "experiment", "verdict", "cause", "service"],
+                fields=["hour", "cluster", "experiment", "verdict", "cause", "service", "group", "stage"],
                 nulls_distinct=False,
                 name="cause_totals_once",
             ),
         ]
+        indexes = [models.Index(fields=["group", "hour"], name="cause_totals_of_group")]
 
     def __str__(self) -> str:
         return f"{self.hour:%Y-%m-%d %H}h {self.verdict} {self.cause}: {self.jobs}"

@@ -6,6 +6,7 @@ from django.utils import timezone
 from apps.core.tasks import task_of
 from apps.diagnosis.domain import harvest as harvest_module
 from apps.diagnosis.domain.causes import recount_dirty_hours
+from apps.diagnosis.domain.group_sweep import sweep_groups
 from apps.diagnosis.models import LogHarvest
 
 
@@ -21,4 +22,4 @@ task_of(harvest_module.requeue_overdue)
 
 @shared_task
 def recount_causes() -> None:
-    recount_dirty_hours()
+    sweep_groups(group_ids=recount_dirty_hours(), at=timezone.now())

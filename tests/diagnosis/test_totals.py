@@ -2,11 +2,14 @@
 
 from datetime import timedelta
 
+import pytest
+from django.core.management import CommandError, call_command
 from django.db.models import Sum
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.diagnosis.domain.causes import recount_dirty_hours
+from apps.diagnosis.domain.causes import recount_dirty_hours, wrong_hours
+from apps.diagnosis.domain.groups import fingerprint_of
 from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.domain.verdicts import override_verdict
 from apps.diagnosis.enums import VerdictKind
@@ -19,6 +22,7 @@ LOGS = ["[FATAL] Auth failed\n", "KeyError: 'x'\n", "nothing\n", "---- BadAlloc 
 def recount():
     counted: dict[tuple, list[int]] = {}
     for verdict in Verdict.objects.select_related("job"):
+        assert verdict.group.fingerprint == fingerprint_of(verdict).digest
         key = (
             hour_of(verdict.ended_at),
             verdict.job.cluster_id,
@@ -26,16 +30,19 @@ def recount():
             verdict.verdict,
             verdict.cause,
             verdict.service,
+            verdict.group_id,
         )
-        sums = counted.setdefault(key, [0, 0])
+        sums = counted.setdefault(key, [0, 0, 0])
         sums[0] += 1
         sums[1] += verdict.job.wall_seconds
+        sums[2] += verdict.job.core_seconds
     return {key: tuple(sums) for key, sums in counted.items()}
 
 
 def stored():
-    names = ("hour", "cluster_id", "experiment_id", "verdict", "cause", "service", "jobs", "wall_seconds")
-    return {row[:6]: row[6:] for row in CauseTotals.objects.values_list(*names)}
+    keys = ("hour", "cluster_id", "experiment_id", "verdict", "cause", "service", "group_id")
+    rows = CauseTotals.objects.values_list(*keys, "jobs", "wall_seconds", "core_seconds")
+    return {row[:7]: row[7:] for row in rows}
 
 
 def harvest(job, at):
@@ -83,11 +90,17 @@ def test_totals_equal_a_recount_after_any_history(make_job, at, shifter, steps):
             recount_dirty_hours()
     recount_dirty_hours()
     assert stored() == recount()
+    assert wrong_hours() == []
     assert not DirtyCauseHour.objects.exists()
 
 
 def test_recount_without_a_note_changes_nothing(make_job, at):
     harvest(make_job(log=LOGS[0]), at)
-    assert recount_dirty_hours() == 1
-    assert recount_dirty_hours() == 0
+    assert recount_dirty_hours() == {Verdict.objects.get().group_id}
+    assert recount_dirty_hours() == set()
     assert CauseTotals.objects.aggregate(Sum("jobs"))["jobs__sum"] == 1
+    CauseTotals.objects.update(core_seconds=7)
+    with pytest.raises(CommandError, match="1 hour"):
+        call_command("check_failure_totals")
+    call_command("check_failure_totals", "--fix")
+    call_command("check_failure_totals")

@@ -11,7 +11,7 @@ from apps.archive.wire.entry import CapturedJob
 from apps.core import tasks
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.harvest import harvest_log
-from apps.diagnosis.models import LogHarvest
+from apps.diagnosis.models import FailureGroup, LogHarvest
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.notifications.domain.webhooks import add_webhook
@@ -68,6 +68,7 @@ class World:
                 "window": self.window.pk,
                 "announcement": self.announcement.pk,
                 "incident": self.incident.pk,
+                "group": FailureGroup.objects.get().pk,
                 "hold": Hold.objects.get().pk,
                 "*": self.job.pk,
             },

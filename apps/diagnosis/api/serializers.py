@@ -2,8 +2,8 @@
 
 from rest_framework import serializers
 
-from apps.diagnosis.enums import VerdictKind
-from apps.diagnosis.models import Evidence, Verdict
+from apps.diagnosis.enums import GroupStatus, VerdictKind
+from apps.diagnosis.models import Evidence, FailureGroup, Verdict
 from apps.jobs.enums import STATE_CHOICES
 
 
@@ -71,3 +71,50 @@ class VerdictDetailSerializer(VerdictSerializer):
 
     class Meta(VerdictSerializer.Meta):
         fields = [*VerdictSerializer.Meta.fields, "evidence"]
+
+
+class GroupSerializer(serializers.ModelSerializer):
+    """A failure group; counts are of the jobs that the caller may see."""
+
+    jobs = serializers.IntegerField()
+    succeeded = serializers.IntegerField(help_text="Jobs that completed at a later attempt.")
+    core_seconds = serializers.IntegerField()
+
+    class Meta:
+        model = FailureGroup
+        fields = [
+            "id",
+            "kind",
+            "verdict",
+            "cause",
+            "service",
+            "host",
+            "title",
+            "line",
+            "status",
+            "status_at",
+            "owner",
+            "muted_until",
+            "first_seen_at",
+            "last_seen_at",
+            "jobs",
+            "succeeded",
+            "core_seconds",
+        ]
+
+
+class AssignmentSerializer(serializers.Serializer):
+    owner = serializers.CharField(max_length=150, help_text="Username.")
+    reason = serializers.CharField(max_length=4000, required=False, default="")
+
+
+class StatusSerializer(serializers.Serializer):
+    status = serializers.ChoiceField(
+        choices=[GroupStatus.KNOWN, GroupStatus.RETRIED, GroupStatus.RESOLVED, GroupStatus.MUTED]
+    )
+    reason = serializers.CharField(max_length=4000, required=False, default="")
+    muted_until = serializers.DateTimeField(required=False, default=None, allow_null=True)
+
+
+class NoteSerializer(serializers.Serializer):
+    text = serializers.CharField(max_length=4000)

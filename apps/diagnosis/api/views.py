@@ -2,16 +2,25 @@
 
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import OuterRef, QuerySet, Subquery, Sum
 from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from apps.accounts.api import ApiViewSet, command
-from apps.diagnosis.api.serializers import CorrectionSerializer, VerdictDetailSerializer, VerdictSerializer
+from apps.diagnosis.api.serializers import (
+    AssignmentSerializer,
+    CorrectionSerializer,
+    GroupSerializer,
+    NoteSerializer,
+    StatusSerializer,
+    VerdictDetailSerializer,
+    VerdictSerializer,
+)
+from apps.diagnosis.domain import groups
 from apps.diagnosis.domain.harvest import reanalyse_log
 from apps.diagnosis.domain.verdicts import override_verdict
-from apps.diagnosis.enums import VerdictKind
-from apps.diagnosis.filters import FailedJobs
-from apps.diagnosis.models import Verdict
+from apps.diagnosis.enums import GroupStatus, VerdictKind
+from apps.diagnosis.filters import FailedJobs, FailureGroups
+from apps.diagnosis.models import CauseTotals, FailureGroup, Verdict
 
 
 class VerdictViewSet(ReadOnlyModelViewSet[Verdict], ApiViewSet[Verdict]):
@@ -39,3 +48,35 @@ class VerdictViewSet(ReadOnlyModelViewSet[Verdict], ApiViewSet[Verdict]):
     def harvest_again(self, found: Verdict, **given: Any) -> None:
         """Re-analyse the job's log. For the OPG and liaisons of the job's experiment."""
         reanalyse_log(job=found.job, **given)
+
+
+class GroupViewSet(ReadOnlyModelViewSet[FailureGroup], ApiViewSet[FailureGroup]):
+    """Failure groups: failures with one fingerprint, with the counts of the jobs that the caller may see."""
+
+    serializer_class = GroupSerializer
+    filterset_class = FailureGroups
+    lookup_value_regex = r"\d{1,9}"
+
+    def get_queryset(self) -> QuerySet[FailureGroup]:
+        user = self.request.user
+        mine = CauseTotals.objects.visible_to(user).filter(group=OuterRef("pk")).order_by().values("group")
+        names = ("jobs", "succeeded", "core_seconds")
+        sums = {name: Subquery(mine.annotate(total=Sum(name)).values("total")) for name in names}
+        return groups.visible_groups(user).annotate(**sums).order_by("-last_seen_at", "-pk")
+
+    @command(AssignmentSerializer, GroupSerializer)
+    def assign(self, found: FailureGroup, **given: Any) -> FailureGroup:
+        """Assign a group. For the OPG, and liaisons of all experiments in it."""
+        groups.assign_group(group=found, **given)
+        return self.get_object()
+
+    @command(StatusSerializer, GroupSerializer)
+    def status(self, found: FailureGroup, *, status: str, **given: Any) -> FailureGroup:
+        """Mark a group as known, retried, resolved or muted. For the OPG, and liaisons of all experiments in it."""
+        groups.set_status(group=found, status=GroupStatus(status), **given)
+        return self.get_object()
+
+    @command(NoteSerializer, code=201)
+    def notes(self, found: FailureGroup, **given: Any) -> None:
+        """Add a note. For the OPG, and liaisons of all experiments in it."""
+        groups.add_note(group=found, **given)

@@ -1,11 +1,11 @@
-"""Totals of failures by cause: recount them when verdicts change, and read them for pages."""
+"""Totals of failures by cause and group: recount them when verdicts change, and check them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.db import connection, transaction
-from django.db.models import Count, Max, Q, QuerySet, Sum
+from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.enums import VerdictKind
@@ -57,35 +57,62 @@ def mark_dirty(hours: Iterable[datetime]) -> None:
     rollups.mark_dirty(hours)
 
 
-def recount_dirty_hours(*, limit: int = 500) -> int:
-    """Recount the totals of marked hours, newest first; return how many hours."""
-    hours = list(DirtyCauseHour.objects.order_by("-hour").values_list("hour", flat=True).distinct()[:limit])
-    for hour in hours:
-        recount_hour(hour=hour)
-    return len(hours)
+def recount_dirty_hours(*, limit: int = 500) -> set[int]:
+    """Recount the totals of marked hours, newest first; return the ids of the failure groups in these hours."""
+    hours = DirtyCauseHour.objects.order_by("-hour").values_list("hour", flat=True).distinct()[:limit]
+    return {group for hour in list(hours) for group in recount_hour(hour=hour)}
+
+
+_KEYS = ("job__cluster_id", "experiment_id", "verdict", "cause", "service", "group_id", "job__stage")
+_FIGURES = ("jobs", "wall_seconds", "core_seconds", "succeeded", "first_ended_at", "last_ended_at")
 
 
 @transaction.atomic
-def recount_hour(*, hour: datetime) -> None:
-    """Recount one hour's totals, and remove the marks that were there before the count.
+def recount_hour(*, hour: datetime) -> set[int]:
+    """Recount one hour's totals, and remove the marks that were there before the count; return its failure groups.
 
     A mark commits with its verdict, and marks are removed before the count: no change is missed.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_TOTALS_LOCK, int(hour.timestamp()) // 3600])
     DirtyCauseHour.objects.filter(hour=hour).delete()
-    groups = ("job__cluster_id", "experiment_id", "verdict", "cause", "service")
+    totals = counted_totals(hour)
+    CauseTotals.objects.filter(hour=hour).delete()
+    CauseTotals.objects.bulk_create(totals)
+    return {row.group_id for row in totals if row.group_id}
+
+
+def counted_totals(hour: datetime) -> list[CauseTotals]:
+    """Count the verdicts of one hour, by everything that the totals distinguish."""
     counted = (
         Verdict.objects.between(hour, hour + timedelta(hours=1))
         .order_by()
-        .values_list(*groups)
+        .values_list(*_KEYS)
         .annotate(
-            jobs=Count("pk"),
+            all_jobs=Count("pk"),
             wall=Sum("job__wall_seconds"),
+            cores=Sum(F("job__wall_seconds") * F("job__cpus")),
             later=Count("pk", filter=Q(later_state=JobState.COMPLETED)),
+            first=Min("ended_at"),
+            last=Max("ended_at"),
         )
     )
-    names = ("cluster_id", "experiment_id", "verdict", "cause", "service", "jobs", "wall_seconds", "succeeded")
-    totals = [CauseTotals(hour=hour, **dict(zip(names, row, strict=True))) for row in counted]
-    CauseTotals.objects.filter(hour=hour).delete()
-    CauseTotals.objects.bulk_create(totals)
+    names = [name.removeprefix("job__") for name in _KEYS] + list(_FIGURES)
+    return [CauseTotals(hour=hour, **dict(zip(names, row, strict=True))) for row in counted]
+
+
+def wrong_hours() -> list[datetime]:
+    """Return the hours whose totals differ from a recount, without those that wait for one."""
+    waiting = set(DirtyCauseHour.objects.values_list("hour", flat=True))
+    hours = set(CauseTotals.objects.values_list("hour", flat=True).distinct())
+    hours |= {hour.astimezone(UTC) for hour in Verdict.objects.datetimes("ended_at", "hour", tzinfo=UTC)}
+    return [hour for hour in sorted(hours - waiting) if _figures(counted_totals(hour)) != _figures(_stored(hour))]
+
+
+def _stored(hour: datetime) -> QuerySet[CauseTotals]:
+    return CauseTotals.objects.filter(hour=hour)
+
+
+def _figures(totals: Iterable[CauseTotals]) -> set[tuple[object, ...]]:
+    names = [name.removeprefix("job__") for name in _KEYS] + list(_FIGURES)
+    return {tuple(getattr(row, name) for name in names) for row in totals}

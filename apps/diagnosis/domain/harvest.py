@@ -18,6 +18,8 @@ from apps.diagnosis import wording
 from apps.diagnosis.domain.attempts import attempts_of, note_later_attempt, open_own_log
 from apps.diagnosis.domain.causes import mark_dirty
 from apps.diagnosis.domain.facts import facts_of, outages_during_job
+from apps.diagnosis.domain.fingerprints import line_of, message_of, title_of
+from apps.diagnosis.domain.groups import group_for
 from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.domain.log_windows import block_of
 from apps.diagnosis.engine.base import Block, Reason
@@ -139,7 +141,7 @@ def _fail(harvest: LogHarvest, error: Exception, at: datetime) -> HarvestState:
     message = clean_text(f"{type(error).__name__}: {error}", 2000)
     move(harvest, to=HarvestState.FAILED, transitions=TRANSITIONS, last_error=message, harvested_at=at)
     reasons = [Reason(ReasonKind.LOG, wording.ANALYSIS_FAILED)]
-    _store_verdict(harvest.job, diagnose(facts_of(harvest.job), [], classifiers={}, reasons=reasons), at)
+    _store_verdict(harvest.job, diagnose(facts_of(harvest.job), [], classifiers={}, reasons=reasons), [], at)
     return HarvestState.FAILED
 
 
@@ -181,7 +183,7 @@ def _store(harvest: LogHarvest, read: list[ReadResult], at: datetime) -> Harvest
     _store_evidence(harvest, found)
     # A completed job without a known error gets no verdict.
     if job.state != JobState.COMPLETED or found.verdict.category is not Category.UNKNOWN:
-        _store_verdict(job, found, at)
+        _store_verdict(job, found, blocks, at)
     return state
 
 
@@ -231,23 +233,32 @@ def _store_evidence(harvest: LogHarvest, found: Diagnosis) -> None:
     Evidence.objects.bulk_create(rows, ignore_conflicts=True)
 
 
-def _store_verdict(job: Job, found: Diagnosis, at: datetime) -> None:
+def _store_verdict(job: Job, found: Diagnosis, blocks: list[Block], at: datetime) -> None:
     """Store the verdict; an override by a user stays effective, everything else is updated."""
     decided = found.verdict
     old = Verdict.objects.select_for_update().filter(job=job).first()
-    new = Verdict(job=job, verdict=old.verdict if old and old.is_overridden else decided.verdict)
+    line = clean_text(line_of(decided, blocks))
+    new = Verdict(
+        job=job,
+        verdict=old.verdict if old and old.is_overridden else decided.verdict,
+        ended_at=job.ended_at,
+        cause=decided.cause.pattern.id[:64] if decided.cause else "",
+        service=decided.service[:64],
+        message=message_of(decided, line),
+        frame=clean_text(decided.cause.fields.get("frame", "") if decided.cause else "", 200),
+    )
     note_later_attempt(new, attempts_of(job))
+    new.group = group_for(new, title=title_of(decided, new.message), line=line, at=at)
+    copied = ("verdict", "advice", "later_attempt", "later_state", "cause", "service", "message", "frame", "group")
     verdict, _ = Verdict.objects.update_or_create(
         job=job,
         defaults={
-            **{name: getattr(new, name) for name in ("verdict", "advice", "later_attempt", "later_state")},
+            **{name: getattr(new, name) for name in copied},
             "experiment_id": job.experiment_id,
             "ended_at": job.ended_at,
             "machine_verdict": decided.verdict,
             "category": decided.category,
             "confidence": decided.confidence,
-            "cause": decided.cause.pattern.id[:64] if decided.cause else "",
-            "service": decided.service[:64],
             "summary": decided.summary,
             "reasons": [
                 {"kind": r.kind, "text": clean_text(r.text), "target": clean_text(r.target)} for r in decided.reasons

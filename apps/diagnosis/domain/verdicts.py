@@ -12,6 +12,7 @@ from apps.accounts.models import Principal
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.diagnosis.domain.causes import mark_dirty
+from apps.diagnosis.domain.groups import group_for
 from apps.diagnosis.enums import ADVICE_OF, Advice, HarvestState, Stream, VerdictKind
 from apps.diagnosis.models import LogHarvest, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
@@ -88,14 +89,16 @@ def override_verdict(*, job: Job, verdict: VerdictKind, by: Principal, at: datet
         raise NotAllowed("Only the OPG and liaisons of the experiment can correct a verdict.")
     if not reason.strip():
         raise InvalidFields({"reason": ["Enter a reason. The next shift will read it."]})
-    old = Verdict.objects.select_for_update().filter(job=job).first()
+    old = Verdict.objects.select_for_update(of=("self",)).select_related("group", "job").filter(job=job).first()
     if old is None:
         raise NotAllowed("This job has no verdict yet. Wait for the log analysis to finish.")
     event_old = old.verdict
     old.verdict, old.advice = verdict, Advice.NONE if old.later_attempt else ADVICE_OF[verdict]
     old.overridden_by, old.overridden_at, old.override_reason = str(by)[:150], at, reason.strip()
+    group = old.group
+    old.group = group_for(old, title=group.title if group else old.summary, line=group.line if group else "", at=at)
     old.save(
-        update_fields=["verdict", "advice", "overridden_by", "overridden_at", "override_reason"],
+        update_fields=["verdict", "advice", "group", "overridden_by", "overridden_at", "override_reason"],
     )
     mark_dirty({hour_of(old.ended_at)})
     publish(kind="verdict.overridden", target=job, by=by, at=at, old=event_old, new=verdict, reason=reason.strip())

@@ -1,4 +1,6 @@
-"""Form to correct a verdict."""
+"""Forms to correct a verdict and to triage failure groups."""
+
+from typing import ClassVar
 
 from django import forms
 
@@ -11,3 +13,21 @@ class CorrectionForm(forms.Form):
 
     verdict = forms.ChoiceField(choices=[(kind.value, headline(kind)) for kind in VerdictKind])
     reason = forms.CharField(max_length=2000, widget=forms.Textarea(attrs={"rows": 2}))
+
+
+class GroupForm(forms.Form):
+    """What to do with a failure group: its action, and what the action needs."""
+
+    DONE: ClassVar[dict[str, str]] = {
+        "assign": "Group assigned.",
+        "known": "Group marked as known.",
+        "retried": "Group marked as retried.",
+        "resolved": "Group resolved.",
+        "muted": "Group muted.",
+        "note": "Note added.",
+    }
+
+    do = forms.ChoiceField(choices=[(name, name) for name in DONE])
+    owner = forms.CharField(max_length=150, required=False, help_text="Username.")
+    text = forms.CharField(max_length=4000, required=False, label="Note", widget=forms.Textarea(attrs={"rows": 2}))
+    days = forms.IntegerField(min_value=1, max_value=365, required=False, label="Days")

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.diagnosis.web import views
+from apps.diagnosis.web import groups, views
 
 app_name = "diagnosis"
 urlpatterns = [
@@ -8,6 +8,9 @@ urlpatterns = [
     path("jobs/<int:pk>/verdict/correct/", views.correct_verdict, name="correct-verdict"),
     path("jobs/<int:pk>/verdict/again/", views.harvest_again, name="harvest-again"),
     path("jobs/<int:pk>/log/", views.log, name="log"),
-    path("failures/", views.failures, name="failures"),
+    path("failures/", groups.failures, name="failures"),
+    path("failures/act/", groups.act_on_several, name="act-on-groups"),
+    path("failures/<int:pk>/", groups.group, name="group"),
+    path("failures/<int:pk>/act/", groups.act, name="act-on-group"),
     path("failures/jobs/", views.failed_jobs, name="failed-jobs"),
 ]

@@ -1,9 +1,6 @@
-"""Pages and partials: a job's verdict and log, failures by cause, and the failed jobs behind each number."""
+"""Pages and partials: a job's verdict and log, and the failed jobs behind each number."""
 
-from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.http import HttpResponse
@@ -16,16 +13,13 @@ from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
 from apps.diagnosis.domain import harvest
-from apps.diagnosis.domain.causes import CauseRow, failures_by_cause, last_decided_at
 from apps.diagnosis.domain.log_windows import LINE_CHOICES, log_view
 from apps.diagnosis.domain.verdicts import job_diagnosis, override_verdict
 from apps.diagnosis.enums import Stream, VerdictKind
-from apps.diagnosis.filters import FailedJobs, Failures
-from apps.diagnosis.models import CauseTotals, Verdict
+from apps.diagnosis.filters import FailedJobs
+from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.web.forms import CorrectionForm
-from apps.diagnosis.wording import headline, next_step
-from apps.jobs.domain.records import hour_of
 from apps.jobs.models import Job
 
 
@@ -91,55 +85,6 @@ def log(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     else:
         template = "diagnosis/_log.html" if before is None else "diagnosis/_log_lines.html"
     return render(request, template, {"log": view, "job": view.job})
-
-
-@dataclass(frozen=True)
-class Group:
-    """Causes of one verdict, with the query string of its list of jobs."""
-
-    verdict: str
-    headline: str
-    jobs: int
-    wall_seconds: int
-    query: str
-    succeeded: int
-    causes: list[tuple[CauseRow, str]]
-
-
-@require_safe
-def failures(request: AuthenticatedRequest) -> HttpResponse:
-    """Show failures by verdict and cause, from hourly totals; the period starts and ends on the hour."""
-    chosen = Failures(request.GET, CauseTotals.objects.visible_to(request.user))
-    hours = int(chosen.form.cleaned_data.get("hours") or 24) if chosen.is_valid() else 24
-    end = hour_of(timezone.now()) + timedelta(hours=1)
-    start = end - timedelta(hours=hours)
-    rows = failures_by_cause(chosen.qs.filter(hour__gte=start, hour__lt=end))
-    link = {"start": f"{start:%Y-%m-%dT%H:%MZ}", "end": f"{end:%Y-%m-%dT%H:%MZ}"} | {
-        name: request.GET[name] for name in ("experiment", "cluster") if request.GET.get(name)
-    }
-    groups = []
-    for kind in VerdictKind:
-        of_kind = link | {"verdict": kind.value}
-        causes = [
-            (row, "?" + urlencode(of_kind | {"cause": row.cause or "-", "service": row.service or "-"}))
-            for row in rows
-            if row.verdict == kind
-        ]
-        jobs, wall = sum(row.jobs for row, _ in causes), sum(row.wall_seconds for row, _ in causes)
-        succeeded = sum(row.succeeded for row, _ in causes)
-        words = headline(kind, next_step(kind, jobs, succeeded))
-        groups.append(Group(kind.value, words, jobs, wall, "?" + urlencode(of_kind), succeeded, causes))
-    context = {
-        "filter": chosen,
-        "groups": sorted((group for group in groups if group.jobs), key=lambda group: -group.jobs),
-        "jobs": sum(row.jobs for row in rows),
-        "wall_seconds": sum(row.wall_seconds for row in rows),
-        "query": "?" + urlencode(link),
-        "start": start,
-        "end": end,
-        "last_decided_at": last_decided_at(),
-    }
-    return render(request, "diagnosis/failures.html", context)
 
 
 @require_safe

@@ -1,0 +1,73 @@
+"""Fingerprints of failures: what two failures share that belong to one group."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from apps.diagnosis.engine.base import Block, Verdict
+from apps.diagnosis.enums import Role, VerdictKind
+
+LINE_CHARACTERS = 300
+TITLE_CHARACTERS = 200
+#: What differs between jobs in the same line. Exit codes, signals and status codes stay: they tell errors apart.
+_VARIES = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?Z?|\b\d\d:\d\d:\d\d\b(?:[.,]\d+)?)"
+    r"|(?P<id>\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b)"
+    r"|(?P<hex>\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b)"
+    r"|(?P<path>(?<![\w.])(?:/[\w.+=@-]{1,255}){2,}/?)"
+    r"|(?P<n>(?<!\d)(?<!code )(?<!code=)(?<!signal )(?<!Errno )(?<!errno=)(?<!status )(?<!HTTP )\d+)"
+)
+_ERROR = re.compile(rb"(?i)error|fatal|exception|fail|abort|killed|cannot|could not|denied|no such|not found")
+_TAIL_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What identifies a group of failures, and how the group is shown."""
+
+    verdict: VerdictKind
+    cause: str = ""
+    service: str = ""
+    message: str = ""
+    frame: str = ""
+
+    @property
+    def digest(self) -> str:
+        parts = (self.verdict.value, self.cause, self.service, self.message, self.frame)
+        return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def mask(line: str) -> str:
+    """Replace what differs between jobs: times, IDs, addresses, paths, numbers."""
+    return _VARIES.sub(lambda found: f"<{found.lastgroup}>", line[:2000]).strip()[:LINE_CHARACTERS]
+
+
+def message_of(decided: Verdict, line: str) -> str:
+    """Return the part of a line that tells failures of one cause apart: none for a known cause without a stack."""
+    hit = decided.cause
+    if hit is not None and hit.pattern.role is Role.CAUSE and not hit.fields.get("frame"):
+        return ""
+    if hit is None and decided.verdict is not VerdictKind.UNKNOWN:
+        return mask(decided.summary)
+    return line
+
+
+def line_of(decided: Verdict, blocks: Sequence[Block]) -> str:
+    """Return the masked line that shows the failure: the one that decided, else the last that names an error."""
+    if decided.cause is not None:
+        return mask(decided.cause.text)
+    for block in blocks:
+        for line in reversed(block.data[-_TAIL_BYTES:].splitlines()):
+            if _ERROR.search(line):
+                return mask(line[:2000].decode(errors="replace"))
+    return ""
+
+
+def title_of(decided: Verdict, message: str) -> str:
+    """Return the title of a group: what happened, in words."""
+    if decided.verdict is VerdictKind.UNKNOWN:
+        text = f"Unexplained: {message or 'no error in the log'}"
+    else:
+        text = message if decided.cause and message else decided.summary.rstrip(".")
+    return text if len(text) <= TITLE_CHARACTERS else text[: TITLE_CHARACTERS - 1] + "…"

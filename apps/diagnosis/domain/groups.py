@@ -1,0 +1,135 @@
+"""Failure groups: put each verdict into its group, and triage groups."""
+
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from apps.accounts.models import Principal, User
+from apps.accounts.permissions import scope_of
+from apps.core.domain.events import publish
+from apps.core.domain.workflow import move
+from apps.core.errors import InvalidFields, NotAllowed
+from apps.diagnosis.domain.fingerprints import Fingerprint
+from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupKind, GroupStatus, VerdictKind
+from apps.diagnosis.models import CauseTotals, FailureGroup, GroupNote, Verdict
+from apps.diagnosis.permissions import may_correct_verdict
+
+#: Verdicts that a broken host explains.
+HOST_VERDICTS = (VerdictKind.SERVICE, VerdictKind.UNKNOWN)
+
+
+def fingerprint_of(verdict: Verdict) -> Fingerprint:
+    """Return the fingerprint of a verdict in its effective form."""
+    kind = VerdictKind(verdict.verdict)
+    return Fingerprint(kind, verdict.cause, verdict.service, verdict.message, verdict.frame)
+
+
+def group_for(verdict: Verdict, *, title: str, line: str, at: datetime) -> FailureGroup:
+    """Return the group of a verdict, in the transaction that stores it; a new one is published.
+
+    Jobs on a host whose group is open belong to that group, whatever their error.
+    """
+    short = verdict.job.host.partition(".")[0]
+    if short and verdict.verdict in HOST_VERDICTS:
+        hosts = FailureGroup.objects.filter(kind=GroupKind.HOST, cluster=verdict.job.cluster_id, host=short)
+        if of_host := hosts.exclude(status__in=CLOSED).filter(first_seen_at__lte=verdict.ended_at).first():
+            return of_host
+    group, created = FailureGroup.objects.get_or_create(
+        fingerprint=fingerprint_of(verdict).digest,
+        defaults={
+            "verdict": verdict.verdict,
+            "cause": verdict.cause,
+            "service": verdict.service,
+            "title": title,
+            "line": line,
+            "status_at": at,
+            "first_seen_at": verdict.ended_at,
+            "last_seen_at": verdict.ended_at,
+        },
+    )
+    if created:
+        publish(kind="group.new", target=group, by="diagnosis", at=at, new=group.verdict, reason=line)
+    return group
+
+
+def visible_groups(user: User) -> QuerySet[FailureGroup]:
+    """Return the groups with jobs that the user may see."""
+    return FailureGroup.objects.filter(pk__in=CauseTotals.objects.visible_to(user).values("group"))
+
+
+def sees_all_of(user: User, group: FailureGroup) -> bool:
+    """Return whether the user may see all jobs of a group."""
+    scope = scope_of(user)
+    return scope.sees_all or not _totals(group).exclude(experiment__in=scope.experiments).exists()
+
+
+def may_triage(user: User, group: FailureGroup) -> bool:
+    """Return whether the user may change a group: the OPG, and liaisons of all experiments in it."""
+    experiments = _totals(group).order_by().values_list("experiment", flat=True).distinct()
+    return all(may_correct_verdict(user, experiment) for experiment in experiments)
+
+
+def _totals(group: FailureGroup) -> QuerySet[CauseTotals]:
+    return CauseTotals.objects.filter(group=group)
+
+
+def _check_may_triage(user: User, group: FailureGroup) -> None:
+    if not may_triage(user, group):
+        raise NotAllowed("Only the OPG, and liaisons of all experiments in the group, can change it.")
+
+
+@transaction.atomic
+def set_status(
+    *,
+    group: FailureGroup,
+    status: GroupStatus,
+    by: User,
+    at: datetime,
+    reason: str = "",
+    muted_until: datetime | None = None,
+) -> FailureGroup:
+    """Mark a group as known, retried, resolved or muted.
+
+    Raises `NotAllowed`, `InvalidTransition`, `StaleState`, and `InvalidFields` for a mute that ends in the past.
+    """
+    _check_may_triage(by, group)
+    if muted_until is not None and muted_until <= at:
+        raise InvalidFields({"muted_until": [f"Choose a time after {timezone.localtime(at):%d %b %Y %H:%M}."]})
+    if status not in {GroupStatus.KNOWN, GroupStatus.RETRIED, GroupStatus.RESOLVED, GroupStatus.MUTED}:
+        raise InvalidFields({"status": ["Choose known, retried, resolved or muted."]})
+    until = muted_until if status == GroupStatus.MUTED else None
+    change_status(group=group, status=status, by=by, at=at, reason=reason, muted_until=until)
+    return group
+
+
+@transaction.atomic
+def assign_group(*, group: FailureGroup, owner: str, by: User, at: datetime, reason: str = "") -> FailureGroup:
+    """Assign a group to a user. Raises `NotAllowed`, `InvalidFields` for an unknown user, `InvalidTransition`."""
+    _check_may_triage(by, group)
+    user = User.objects.filter(username=owner, is_active=True).first()
+    if user is None:
+        raise InvalidFields({"owner": [f"There is no active user “{owner}”."]})
+    if not visible_groups(user).filter(pk=group.pk).exists():
+        raise InvalidFields({"owner": [f"{owner} may not see this group."]})
+    change_status(group=group, status=GroupStatus.ASSIGNED, by=by, at=at, reason=reason or owner, owner=owner)
+    return group
+
+
+@transaction.atomic
+def change_status(
+    *, group: FailureGroup, status: GroupStatus, by: Principal, at: datetime, reason: str = "", **changes: object
+) -> None:
+    """Move a group to a status and publish it. Raises `InvalidTransition`, `StaleState`."""
+    old = move(group, to=status, transitions=GROUP_MOVES, field="status", status_at=at, **changes)
+    publish(kind="group.moved", target=group, by=by, at=at, old=old, new=status, reason=reason.strip())
+
+
+@transaction.atomic
+def add_note(*, group: FailureGroup, text: str, by: User, at: datetime) -> GroupNote:
+    """Add a note to a group. Raises `NotAllowed`, `InvalidFields` for an empty one."""
+    _check_may_triage(by, group)
+    if not text.strip():
+        raise InvalidFields({"text": ["Enter a note."]})
+    return GroupNote.objects.create(group=group, by=str(by)[:150], at=at, text=text.strip())

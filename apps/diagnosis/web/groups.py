@@ -1,0 +1,197 @@
+"""Pages of failure groups: the triage list, one group, and what users do with them."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST, require_safe
+
+from apps.accounts.models import User
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core import charts
+from apps.core.domain.events import events_of
+from apps.core.errors import DomainError, NotAllowed
+from apps.core.web.errors import show_errors
+from apps.diagnosis.domain import group_list, groups
+from apps.diagnosis.domain.causes import last_decided_at
+from apps.diagnosis.enums import GROUP_MOVES, GroupStatus
+from apps.diagnosis.filters import Failures
+from apps.diagnosis.models import CauseTotals, Evidence, FailureGroup, Verdict
+from apps.diagnosis.web.forms import GroupForm
+from apps.jobs.domain.records import hour_of
+
+VIEWS = {
+    "": "All",
+    "new": "New today",
+    "unexplained": "Unexplained",
+    "retry": "To retry",
+    "mine": "Mine",
+    "muted": "Muted",
+}
+PAGE_SIZE, JOBS_SHOWN, EVENTS_SHOWN, BULK = 25, 20, 50, 100
+
+
+@dataclass(frozen=True)
+class Period:
+    """Whole hours [start, end) up to now, and the totals in them that the user and the filters leave."""
+
+    start: datetime
+    end: datetime
+    totals: QuerySet[CauseTotals]
+    chosen: Failures
+
+    def jobs_query(self, **more: Any) -> str:
+        """Return the query of the list of jobs that these totals count."""
+        names = ("experiment", "cluster", "verdict")
+        kept = {name: self.chosen.data[name] for name in names if self.chosen.data.get(name)}
+        bounds = {"start": f"{self.start:%Y-%m-%dT%H:%MZ}", "end": f"{self.end:%Y-%m-%dT%H:%MZ}"}
+        return "?" + urlencode(bounds | kept | more)
+
+
+def _period(request: AuthenticatedRequest) -> Period:
+    chosen = Failures(request.GET, CauseTotals.objects.visible_to(request.user))
+    hours = int(chosen.form.cleaned_data.get("hours") or 24) if chosen.is_valid() else 24
+    end = hour_of(timezone.now()) + timedelta(hours=1)
+    start = end - timedelta(hours=hours)
+    return Period(start, end, chosen.qs.filter(hour__gte=start, hour__lt=end), chosen)
+
+
+@require_safe
+def failures(request: AuthenticatedRequest) -> HttpResponse:
+    """Show failure groups in three sections, from hourly totals; the period starts and ends on the hour."""
+    period, view = _period(request), request.GET.get("view", "")
+    everything = group_list.group_rows(period.totals)
+    midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
+    views = {name: group_list.in_view(everything, name, request.user, since=midnight) for name in VIEWS}
+    wanted = period.chosen.form.cleaned_data.get("status") if period.chosen.is_valid() else ""
+    rows = everything if wanted else views.get(view, views[""])
+    page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
+    group_list.add_details(page.object_list, period.totals, end=period.end)
+    for row in page.object_list:
+        row.spark = charts.spark(row.hourly, sentence=f"24 hours, at most {max(row.hourly)} jobs an hour")
+    context = {
+        "period": period,
+        "filter": period.chosen,
+        "facets": group_list.facets_of(period.totals, everything),
+        "views": [(name, label, len(views[name])) for name, label in VIEWS.items()],
+        "view": view if view in VIEWS else "",
+        "divided": group_list.sections_of(rows, page.object_list),
+        "page": page,
+        "jobs": sum(row.jobs for row in everything),
+        "core_seconds": sum(row.core_seconds for row in everything),
+        "query": period.jobs_query(),
+        "last_decided_at": last_decided_at(),
+    }
+    return render(request, "diagnosis/failures.html", context)
+
+
+def _group(request: AuthenticatedRequest, pk: int) -> FailureGroup:
+    return get_object_or_404(groups.visible_groups(request.user), pk=pk)
+
+
+@require_safe
+def group(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    return _page(request, _group(request, pk))
+
+
+def _page(request: AuthenticatedRequest, found: FailureGroup, form: GroupForm | None = None) -> HttpResponse:
+    totals = CauseTotals.objects.visible_to(request.user).filter(group=found)
+    [row] = group_list.group_rows(totals)
+    end = hour_of(timezone.now()) + timedelta(hours=1)
+    group_list.add_details([row], totals, end=end)
+    verdicts = Verdict.objects.visible_to(request.user).filter(group=found).select_related("job__cluster", "experiment")
+    newest = list(verdicts.order_by("-ended_at", "-pk")[:JOBS_SHOWN])
+    sees_all = groups.sees_all_of(request.user, found)
+    context = {
+        "group": found,
+        "row": row,
+        "chart": _chart(row, end),
+        "example": newest[0] if newest else None,
+        "evidence": Evidence.objects.filter(harvest__job=newest[0].job_id).order_by("offset")[:6] if newest else [],
+        "verdicts": newest,
+        "traits": found.profile if sees_all else [],
+        "sees_all": sees_all,
+        "may_triage": groups.may_triage(request.user, found),
+        "notes": found.notes.all(),
+        "events": events_of(found).order_by("-id")[:EVENTS_SHOWN],
+        "form": form or GroupForm(initial={"owner": found.owner or request.user.username}),
+        "moves": _moves(found),
+    }
+    return render(request, "diagnosis/group.html", context, status=400 if form else 200)
+
+
+def _moves(found: FailureGroup) -> list[tuple[str, str]]:
+    """Return the buttons that change the status of a group from where it is."""
+    labels = {
+        GroupStatus.KNOWN: "Mark as known",
+        GroupStatus.RETRIED: "Mark as retried",
+        GroupStatus.RESOLVED: "Resolve",
+    }
+    possible = GROUP_MOVES[GroupStatus(found.status)]
+    return [(status.value, label) for status, label in labels.items() if status in possible]
+
+
+def _chart(row: group_list.GroupRow, end: datetime) -> str:
+    start = end - timedelta(hours=group_list.SPARK_HOURS)
+    hours = [start + timedelta(hours=number) for number in range(group_list.SPARK_HOURS)]
+    bins = [
+        charts.Bin(f"{timezone.localtime(hour):%H:%M}", (jobs,)) for hour, jobs in zip(hours, row.hourly, strict=True)
+    ]
+    sentence = f"{sum(row.hourly)} jobs failed in the last 24 hours, at most {max(row.hourly)} in one hour"
+    return charts.bars(bins, [charts.Series("failed here", row.group.verdict)], sentence=sentence)
+
+
+@require_POST
+def act(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Assign a group, change its status, or add a note."""
+    found, form = _group(request, pk), GroupForm(request.POST)
+    if form.is_valid():
+        with show_errors(request, form):
+            _do(found, form.cleaned_data, request.user)
+            messages.success(request, form.DONE[form.cleaned_data["do"]])
+            return redirect(found)
+    found.refresh_from_db()
+    return _page(request, found, form) if form.errors else redirect(found)
+
+
+@require_POST
+def act_on_several(request: AuthenticatedRequest) -> HttpResponse:
+    """Assign, mute or resolve the selected groups; those that refuse are named."""
+    form = GroupForm(request.POST)
+    back = request.POST.get("next", "")
+    keys = [int(pk) for pk in request.POST.getlist("group") if pk.isascii() and pk.isdigit() and len(pk) < 10]
+    chosen = groups.visible_groups(request.user).filter(pk__in=keys[:BULK]).order_by("pk")
+    if not form.is_valid() or not chosen:
+        messages.error(request, "Select groups and an action.")
+    else:
+        changed = 0
+        for found in chosen:
+            try:
+                _do(found, form.cleaned_data, request.user)
+                changed += 1
+            except (DomainError, NotAllowed) as error:
+                messages.error(request, f"{found}: {error}")
+        messages.success(request, f"{changed} group{'s' * (changed != 1)} changed.")
+    hosts = {request.get_host()}
+    is_ours = url_has_allowed_host_and_scheme(back, allowed_hosts=hosts, require_https=request.is_secure())
+    return redirect(back if is_ours else "diagnosis:failures")
+
+
+def _do(found: FailureGroup, given: dict[str, Any], user: User) -> None:
+    at = timezone.now()
+    if given["do"] == "note":
+        groups.add_note(group=found, text=given["text"], by=user, at=at)
+    elif given["do"] == "assign":
+        groups.assign_group(group=found, owner=given["owner"] or user.username, by=user, at=at)
+    else:
+        until = at + timedelta(days=given["days"]) if given["do"] == "muted" and given["days"] else None
+        status = GroupStatus(given["do"])
+        groups.set_status(group=found, status=status, by=user, at=at, reason=given["text"], muted_until=until)

@@ -1,0 +1,160 @@
+"""Failure groups: fingerprints, triage, what is common, broken hosts, and who sees what."""
+
+from datetime import timedelta
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.core.models import Event
+from apps.diagnosis.domain import groups
+from apps.diagnosis.domain.causes import recount_dirty_hours
+from apps.diagnosis.domain.fingerprints import mask
+from apps.diagnosis.domain.group_profile import lift
+from apps.diagnosis.domain.group_sweep import sweep_groups
+from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
+from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupStatus
+from apps.diagnosis.models import FailureGroup, LogHarvest, Verdict
+from tests.factories import clusters, jobs
+
+AUTH, KEY = "[FATAL] Auth failed\n", "Error in event {0}: cannot read /data/run{0}/file\n"
+
+
+@pytest.fixture
+def fail(make_job):
+    """Make and analyse a failed job, that ended now unless said otherwise."""
+
+    def make(log=AUTH, *, sweep=True, **fields):
+        now = timezone.now()
+        job = make_job(make_job.next_number(), log=log, **{"ended_at": now, **fields})
+        queue_harvests(job_ids=[job.pk], at=now)
+        harvest_log(harvest=LogHarvest.objects.get(job=job), at=now)
+        if sweep:
+            sweep_groups(group_ids=recount_dirty_hours(), at=now)
+        return job
+
+    return make
+
+
+def test_mask_keeps_what_tells_errors_apart():
+    line = "2026-11-22T09:41:07Z r17: exit code 137 after 12 s in /data/run7/file, id 0x7ffe12"
+    assert mask(line) == "<time> r<n>: exit code 137 after <n> s in <path>, id <hex>"
+
+
+def test_jobs_with_the_same_error_are_one_group_over_experiments(fail, dune):
+    fail(KEY.format(17))
+    fail(KEY.format(4), experiment=dune)
+    fail(AUTH)
+    assert sorted(group.verdicts.count() for group in FailureGroup.objects.all()) == [1, 2]
+    assert Event.objects.filter(kind="group.new").count() == 2
+    line = Verdict.objects.order_by("pk")[0].group.line
+    assert line == "Error in event <n>: cannot read <path>"
+
+
+def test_closed_group_is_back_when_a_later_job_fails(fail, shifter):
+    fail()
+    group, now = FailureGroup.objects.get(), timezone.now()
+    groups.set_status(group=group, status=GroupStatus.RESOLVED, by=shifter, at=now)
+    fail(started_at=now - timedelta(hours=1))
+    group.refresh_from_db()
+    assert group.status == "resolved"
+    fail(started_at=now + timedelta(seconds=1), ended_at=now + timedelta(minutes=1))
+    group.refresh_from_db()
+    assert (group.status, group.verdicts.count()) == ("regressed", 3)
+    assert Event.objects.get(kind="group.regressed").old == "resolved"
+
+
+def test_each_status_can_be_left_and_only_closed_ones_regress():
+    assert set(GROUP_MOVES) == set(GroupStatus)
+    assert all(GROUP_MOVES.values())
+    assert {status for status, moves in GROUP_MOVES.items() if GroupStatus.REGRESSED in moves} == CLOSED
+
+
+def test_triage_is_for_those_who_work_on_all_its_experiments(fail, shifter, liaison, other_liaison, dune):
+    fail()
+    group, now = FailureGroup.objects.get(), timezone.now()
+    groups.assign_group(group=group, owner=liaison.username, by=liaison, at=now)
+    with pytest.raises(InvalidFields):
+        groups.assign_group(group=group, owner=other_liaison.username, by=shifter, at=now)
+    resolved = FailureGroup(pk=group.pk, status=GroupStatus.RESOLVED)
+    with pytest.raises(InvalidTransition):
+        groups.set_status(group=resolved, status=GroupStatus.MUTED, by=shifter, at=now)
+    with pytest.raises(InvalidFields):
+        groups.set_status(group=group, status=GroupStatus.MUTED, by=shifter, at=now, muted_until=now)
+    fail(experiment=dune)
+    with pytest.raises(NotAllowed):
+        groups.add_note(group=group, text="Ours.", by=liaison, at=now)
+    groups.add_note(group=group, text="Both.", by=shifter, at=now)
+
+
+def test_people_see_the_counts_of_their_experiments_only(client, fail, liaison, other_liaison, shifter, dune):
+    for _ in range(3):
+        fail(sweep=False)
+    fail(experiment=dune)
+    group = FailureGroup.objects.get()
+    counts = {liaison: 3, other_liaison: 1, shifter: 4}
+    for user, jobs_seen in counts.items():
+        client.force_login(user)
+        [found] = client.get("/api/v1/failure-groups/?status=new").json()["results"]
+        assert (found["id"], found["jobs"]) == (group.pk, jobs_seen)
+        page = client.get(group.get_absolute_url()).content.decode()
+        assert f'?group={group.pk}">{jobs_seen}</a>' in page
+    client.force_login(liaison)
+    assert "DUNE" not in client.get(group.get_absolute_url()).content.decode().partition("<main")[2]
+    address, muted = f"/api/v1/failure-groups/{group.pk}/status/", {"status": "muted"}
+    assert client.post(address, muted, content_type="application/json").status_code == 403
+
+
+def test_list_has_sections_views_and_bulk_actions(client, fail, shifter):
+    fail()
+    fail("nothing\n")
+    client.force_login(shifter)
+    url = reverse("diagnosis:failures")
+    html = client.get(url, {"view": "unexplained"}).content.decode()
+    assert ("Unexplained: no error in the log" in html, "Auth failed" in html) == (True, False)
+    keys = list(FailureGroup.objects.values_list("pk", flat=True))
+    client.post(reverse("diagnosis:act-on-groups"), {"group": keys, "do": "assign", "next": f"{url}?view=mine"})
+    assert set(FailureGroup.objects.values_list("status", "owner")) == {("assigned", shifter.username)}
+    html = client.get(url, {"view": "mine"}).content.decode()
+    assert ("In progress" in html, "Needs action" in html) == (True, False)
+    assert client.post(reverse("diagnosis:act-on-groups"), {"group": "x", "next": "//evil"}).url == url
+
+
+def test_page_takes_notes_and_status_and_names_wrong_input(client, fail, shifter):
+    fail()
+    group = FailureGroup.objects.get()
+    client.force_login(shifter)
+    act = reverse("diagnosis:act-on-group", args=[group.pk])
+    assert client.post(act, {"do": "note", "text": " "}).status_code == 400
+    client.post(act, {"do": "note", "text": "<b>Pool</b> restarted"})
+    client.post(act, {"do": "muted", "days": "2"})
+    html = client.get(group.get_absolute_url()).content.decode()
+    assert "&lt;b&gt;Pool&lt;/b&gt; restarted" in html
+    assert "muted until" in html
+    assert "Auth failed" not in client.get(reverse("diagnosis:failures")).content.decode().partition("<main")[2]
+
+
+def test_lift_and_its_interval():
+    ratio, low, high = lift(26, 26, 28, 1400)
+    assert ratio == pytest.approx(50)
+    assert 30 < low < 50 < high < 80
+
+
+def test_host_on_which_all_jobs_fail_is_a_group_and_what_is_common(client, fail, shifter):
+    cluster = clusters.cluster("farm")
+    now = timezone.now()
+    for number in range(20):
+        jobs.row(cluster, 5000 + number, at=now, state="completed", exit_code=0, host=f"wn-{number}", ended_at=now)
+    for number in range(11):
+        stage = "reco" if number % 2 else "simulation"
+        fail(AUTH, sweep=number == 10, cluster=cluster, host="wn-0306.example.org", stage=stage)
+    group = FailureGroup.objects.get(kind="host")
+    assert (group.title, group.verdicts.count()) == ("wn-0306: nearly every job fails", 11)
+    fail("nothing\n", cluster=cluster, host="wn-0306.example.org")
+    group.refresh_from_db()
+    assert group.verdicts.count() == 12
+    [trait] = [trait for trait in group.profile if trait["attribute"] == "host"]
+    assert (trait["value"], trait["jobs"], trait["stands_out"]) == ("wn-0306", 12, True)
+    client.force_login(shifter)
+    assert "12 of 12 have host wn-0306" in client.get(group.get_absolute_url()).content.decode()
