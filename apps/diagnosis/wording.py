@@ -64,6 +64,7 @@ CANCELLED_BY_ROOT = Wording("Cancelled by root", "Cancelled by an administrator.
 COMPLETED = "Job completed; no known error matched in its log."
 NOTHING_MATCHED = "No known error matched. Read the log."
 NOTHING_IN_LOG = "No known error matched in the log"
+BINARY = "Log is binary: it cannot be read as text"
 LOG_PATH_UNKNOWN = "Log path unknown"
 NEVER_STARTED = "Job never started, so it has no log"
 ANALYSIS_FAILED = "Log analysis failed: internal error of the portal"

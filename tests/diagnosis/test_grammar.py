@@ -1,12 +1,17 @@
 """Errors that no catalogue knows: traces, words of the system, and what a job recovered from."""
 
 import codecs
+import gzip
+import lzma
+import os
 
 import pytest
+import zstandard
 
 from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.engine import compressed
 from apps.diagnosis.engine.base import Block, JobFacts
-from apps.diagnosis.engine.diagnose import Diagnosis, diagnose
+from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
 from apps.diagnosis.engine.plain_lines import clean, peel
 from apps.diagnosis.engine.registry import classifiers
 
@@ -125,3 +130,25 @@ def test_cleaning_keeps_lines_and_peeling_takes_prefixes():
         "worker_1  | lost",
     ):
         assert peel(text).message == "lost", text
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress, lzma.compress], ids=["gzip", "zstd", "xz"])
+def test_compressed_log_is_read_also_a_damaged_one_and_a_bomb(tmp_path, pack, monkeypatch):
+    monkeypatch.setattr(compressed, "OUTPUT_BYTES", 3_000_000)
+    text = b"fine\n" * 200_000 + b"ERROR: no such detector\n"
+    for data, whole in ((pack(text), True), (pack(os.urandom(999_999))[:-9], False), (pack(bytes(9_000_000)), False)):
+        path = tmp_path / "log"
+        path.write_bytes(data)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            block = read_log(descriptor)
+        finally:
+            os.close(descriptor)
+        assert len(block.data) <= 4_000_000
+        assert (block.data == text, block.is_whole) == (whole, True)
+    assert judge(text).verdict.cause.line == 200_001
+
+
+def test_binary_log_says_so():
+    reasons = [reason.text for reason in judge(bytes(range(1, 32)) * 99).verdict.reasons]
+    assert "Log is binary: it cannot be read as text" in reasons

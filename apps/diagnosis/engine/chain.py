@@ -28,7 +28,7 @@ _SUCCESS = re.compile(
 )
 _FAILURE = re.compile(r"(?i)\b(?:not|un\w+|fail\w*|error|could|cannot|without|never|dis\w+|0)\b")
 _SUCCEEDED = re.compile(
-    r"(?i)\bsuccess(?:ful|fully)?\b|\bsucceeded\b|\bnormal(?:ly)? terminat\w+|terminated normally|\bpassed\b"
+    r"(?i)\bsuccess(?:ful|fully)?\b|\bsucceeded\b|\bnormal(?:ly)? terminat\w+|terminated normally|\btests? passed\b"
     r"|exit(?:ed)?(?: with)?(?: code| status)?:? ?0\b|status 0\b|return value 0"
 )
 #: Words that end a log, be it of a failure: they speak against weak signs of one only.

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from apps.diagnosis import wording
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, LogClassifier, Outage, Reason, Verdict
 from apps.diagnosis.engine.chain import counted, one_reading
+from apps.diagnosis.engine.compressed import is_compressed, read_compressed
+from apps.diagnosis.engine.plain_lines import is_binary
 from apps.diagnosis.engine.tail import BUDGET_BYTES, WHOLE, WHOLE_BYTES, LogPart, read_back
 from apps.diagnosis.engine.verdict import decide
 from apps.diagnosis.enums import ReasonKind
 
 log = logging.getLogger(__name__)
+
+SAMPLE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,9 @@ class Diagnosis:
 
 
 def read_log(descriptor: int, part: LogPart = WHOLE) -> Block:
-    """Read a log: whole up to 64 MB, else the last 4 MB."""
+    """Read a log: whole up to 64 MB, else the last 4 MB; of a compressed one the text."""
+    if part == WHOLE and is_compressed(descriptor):
+        return read_compressed(descriptor, keep_bytes=WHOLE_BYTES, tail_bytes=BUDGET_BYTES)
     length = part.size_in(os.fstat(descriptor).st_size) - part.start
     return read_back(descriptor, part, budget_bytes=max(length, 1) if length <= WHOLE_BYTES else BUDGET_BYTES)
 
@@ -49,6 +55,9 @@ def diagnose(
     findings = [_classify(name, classifiers[name], facts, block) for block in blocks for name in sorted(classifiers)]
     all_reasons = [*reasons, *(reason for finding in findings for reason in finding.reasons)]
     all_reasons.extend(Reason(ReasonKind.LOG, wording.only_end_read(block)) for block in blocks if not block.is_whole)
+    all_reasons.extend(
+        Reason(ReasonKind.LOG, wording.BINARY) for block in blocks if is_binary(block.data[-SAMPLE_BYTES:])
+    )
     found = [hit for finding in findings for hit in finding.hits]
     hits = sorted(one_reading(found), key=lambda hit: (hit.stream, hit.offset, hit.pattern.id))
     verdict = decide(facts, counted(facts, hits, blocks), outages=outages, reasons=all_reasons, searched=bool(blocks))

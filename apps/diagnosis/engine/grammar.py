@@ -31,6 +31,7 @@ _CANDIDATE = (
     r"|missing|halted|exceed|lost|corrupt|what\(\)|caused by|illegal|forrtl|exit(?:ed)?\b|broken pipe|unexpected"
     r"|not connected|interrupt|does not exist|bus error|term_|malformed|requested access|unknown|too many|wrong"
     r"|mismatch|condor_rm|was held|not allowed|must be|bad "
+    r"|is not\b|bad[a-z]|: \*\*\*"
 )
 #: Lines that say by their form that they are errors: a program's last words.
 _ERROR_LINE = (
@@ -41,7 +42,7 @@ _ERROR_LINE = (
     r"|unknown|undefined|illegal|missing|unexpected|bad)\b"
     r"|(?i)\b(?:assertion\b.{0,200}\bfailed|panicked at|(?:has|have|had|was|is|are|did) (?:failed|not \w+ed)"
     r"|failed (?:to|with|on|at|for)\b|undefined reference|not recognized|not allowed|must be|no match for"
-    r"|is not defined)|(?i)\bfatal (?:error|exception)\b|(?i)\bfailed[.!]?$"
+    r"|is not defined)|(?i)\b(?:internal|fatal|runtime|syntax|severe) (?:error|exception)\b|(?i)\bfailed[.!]?$"
 )
 #: Signals are told calmly by launchers, and say nevertheless that a process died.
 _SIGNAL = re.compile(r"(?i)(?:exit|return) ?(?:code|status)?:? ?-\d|segfault|\bsignal:? (?:4|6|7|8|9|11)\b")

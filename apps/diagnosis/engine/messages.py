@@ -25,11 +25,19 @@ class Meaning:
     role: Role
 
 
-#: Below these, files belong to the site or a service, not to the job.
-SITE_MOUNTS = ("/cvmfs/", "/pnfs/", "/eos/", "/afs/", "/dcache/", "/stash/", "/osdf/")
+#: Mounts of a site: one that is not there, or a repository or its setup below it, is not mounted. What lies deeper is
+#: the job's own mistake.
+SITE_MOUNTS = ("cvmfs", "pnfs", "eos", "afs", "dcache", "stash", "osdf", "gpfs", "lustre")
+NOT_MOUNTED = re.compile(
+    rf"(?<![\w.])/(?:{'|'.join(SITE_MOUNTS)})(?:/[\w.\-]{{0,80}})?/?['\":\s]|/cvmfs/\S{{1,200}}/setups?(?:\.sh)?\b"
+)
 FILE = frozenset({"MISSING-FILE", "UNREADABLE-FILE"})
 #: What a message only guesses or explains.
 HEDGE = re.compile(r"(?i)\b(?:might|may|usually|possibly|perhaps|could have been)\b")
+#: Commands whose complaint about a file rarely ends a job.
+CHORES = re.compile(
+    r"(?:rm|rmdir|mkdir|ls|ln|chmod|chgrp|touch|which|stty|tput|conda|module|alias): .{0,300}(?:[Ff]ile|[Pp]erm)"
+)
 LOCAL_HOSTS = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|::1)\b")
 
 
@@ -57,19 +65,14 @@ def meanings_of(message: str) -> list[Meaning] | None:
 
 def about(meaning: Meaning, message: str) -> Meaning:
     """Return what a message means in view of the file or host that it names, and of how sure it is itself."""
-    if meaning.role is Role.GENERIC and HEDGE.search(message):
-        return replace(meaning, role=Role.CONSEQUENCE)
-    at_site = any(mount in message for mount in SITE_MOUNTS)
-    if (
-        meaning.id == "MISSING-FILE"
-        and at_site
-        and re.search(r"/cvmfs/[\w.\-]{1,80}(?:/[\w.\-]{0,80})?['\":\s]", message)
-    ):
-        return replace(meaning, id="SITE-FILE", category=Category.SITE, service="cvmfs")
+    if meaning.id in FILE and NOT_MOUNTED.search(message):
+        return replace(meaning, id="SITE-FILE", category=Category.SITE, service="storage", role=Role.GENERIC)
     if meaning.id in FILE and re.search(r"(?:root|davs|srm|gsiftp|xroot)://", message):
-        return replace(meaning, id="REMOTE-FILE", category=Category.SERVICE, service="storage")
+        return replace(meaning, id="REMOTE-FILE", category=Category.SERVICE, service="storage", role=Role.GENERIC)
     if meaning.id in {"CONNECTION", "HTTP-SERVICE"} and LOCAL_HOSTS.search(message):
         return replace(
             meaning, id="LOCAL-CONNECTION", category=Category.EXPERIMENT_CODE, service="program", role=Role.SYMPTOM
         )
+    if meaning.role is Role.GENERIC and (HEDGE.search(message) or CHORES.match(message)):
+        return replace(meaning, role=Role.CONSEQUENCE)
     return meaning

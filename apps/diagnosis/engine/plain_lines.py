@@ -8,7 +8,6 @@ import re
 from typing import NamedTuple
 
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]{0,30}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_=>])")
-_OVERWRITTEN = re.compile(rb"[^\n\r]*\r(?=[^\n\r])")
 _MESSAGE = re.compile(r'"(?:message|msg|log|error|event)"\s*:\s*"((?:[^"\\]|\\.){1,2000})"')
 _LEVEL = (
     r"TRACE|DEBUG|VERBOSE|INFO|INFORMATION|NOTICE|NOTE|WARN|WARNING|ERROR|ERR|CRITICAL|CRIT|FATAL|SEVERE|ALERT|EMERG"
@@ -36,10 +35,11 @@ _PREFIXES = re.compile(
     .replace("ZONE", r"(?:UTC|GMT|[A-Z]{2,3}T)\b"),
     re.VERBOSE,
 )
-_LEVEL_WITHIN = re.compile(rf"^(?:[\w.:()/\-]{{1,80}}[\s|:\-]{{1,12}}){{0,3}}[\[(<]?(?P<level>{_LEVEL})\b(?![\w.(/=])")
+_LEVEL_WITHIN = re.compile(rf"^(?:[\w.()\[\]/]{{1,80}}[\s|:\-]{{1,12}}){{0,5}}[\[(<]?(?P<level>{_LEVEL})\b(?![\w.(/=])")
 #: Python's warnings: the category, and the line of source under it.
 _WARNING = re.compile(r"^\S{0,300}:\d{1,7}: \w{0,60}Warning:|^\w{0,60}Warning:|\bwarnings\.warn\(")
 LINE_CHARACTERS = 2000
+_CONTROL = bytes(set(range(32)) - set(b"\t\n\r\b\f\x1b")) + b"\x7f"
 
 
 class Line(NamedTuple):
@@ -67,6 +67,12 @@ def clean(data: bytes) -> bytes:
 def _last_segment(line: bytes) -> bytes:
     """Return what a progress bar left on its line."""
     return line.rstrip(b"\r").rpartition(b"\r")[2] if b"\r" in line else line
+
+
+def is_binary(data: bytes) -> bool:
+    """Tell whether a sample of a log is not text: control characters are a tenth of it."""
+    sample = clean(data)
+    return len(sample.translate(None, _CONTROL)) < 0.9 * len(sample)
 
 
 def peel(text: str) -> Line:
