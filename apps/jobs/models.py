@@ -8,6 +8,7 @@ from django.db import models
 
 from apps.accounts.models import Experiment, ExperimentQuerySet, M
 from apps.clusters.models import Cluster, Site
+from apps.clusters.schedulers.base import CurrentState
 from apps.core.domain.masking import Rule
 from apps.jobs.enums import FAILED_STATES, STATE_CHOICES, ClaimScope, LogPathSource, MappedName, MaskedPart, Proof
 from apps.production.models import Request
@@ -396,6 +397,35 @@ class QueueCount(models.Model):
 
     def __str__(self) -> str:
         return f"{self.request_id} {self.stage} on {self.cluster}: {self.queued}, {self.running}, {self.held}"
+
+
+class LiveJobs(models.Model):
+    """Unfinished jobs of a cluster that agree in all but their number, as of its last reading."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
+    state = models.CharField(max_length=8, choices=[(state.value, state.value.capitalize()) for state in CurrentState])
+    reason = models.CharField(max_length=100, blank=True, help_text="As the scheduler writes it.")
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
+    request = models.ForeignKey(Request, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    stage = models.CharField(max_length=64, blank=True)
+    account = models.CharField(max_length=255, blank=True)
+    jobs = models.PositiveIntegerField()
+    oldest_submitted_at = models.DateTimeField()
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "live jobs"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "state", "reason", "experiment", "request", "stage", "account"],
+                nulls_distinct=False,
+                name="live_jobs_once",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.jobs} {self.state} on {self.cluster.name}: {self.reason}"
 
 
 class MaskingRule(models.Model):

@@ -127,7 +127,7 @@ class TestQueueOfSlurm(QueueContract):
 
 def states_of(*jobs: str) -> dict[str, CurrentState]:
     pieces = f"<Data>{''.join(jobs)}</Data>".encode()
-    return {spool_id: state for spool_id, _, state, _ in read_qstat([pieces[:100], pieces[100:]])}
+    return {spool_id: state for spool_id, _, state, *_ in read_qstat([pieces[:100], pieces[100:]])}
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_bytes_of_users_pass_in_pieces_of_any_size():
     text = text.replace(b"PBS_O_LANG=C", b"A=\xff\xfe\x07\x00")
     for size in (1, 7, len(text)):
         pieces = [text[first : first + size] for first in range(0, len(text), size)]
-        assert read_qstat(pieces) == {("7.server", SECONDS, QUEUED, "növa"): 1}
+        assert read_qstat(pieces) == {("7.server", SECONDS, QUEUED, "növa", ""): 1}
 
 
 @pytest.mark.parametrize(
@@ -182,6 +182,7 @@ def test_answer_of_torque_that_is_not_whole_is_none(answer):
 def test_files_that_come_in_are_no_hold_for_htcondor_and_strange_ads_are_left_out():
     ads = [
         {"ClusterId": 7, "ProcId": 0, "JobStatus": 5, "QDate": SECONDS, "HoldReasonCode": 16},
+        {"ClusterId": 6, "ProcId": 0, "JobStatus": 5, "QDate": SECONDS, "HoldReasonCode": 13},
         {"clusterid": 7, "PROCID": 1, "JobStatus": 7, "QDate": SECONDS, "AccountingGroup": "/Expr(a.b)/"},
         {"ClusterId": 8, "ProcId": 0, "JobStatus": 1, "QDate": "/Expr(time() - 5)/"},
         {"ClusterId": True, "ProcId": 0, "JobStatus": 1, "QDate": SECONDS},
@@ -190,8 +191,9 @@ def test_files_that_come_in_are_no_hold_for_htcondor_and_strange_ads_are_left_ou
         ["no ad"],
     ]
     assert read_condor_q([json.dumps(ads).encode()]) == {
-        ("7", SECONDS, QUEUED, ""): 1,
-        ("7", SECONDS, RUNNING, "/Expr(a.b)/"): 1,
+        ("6", SECONDS, HELD, "", "13"): 1,
+        ("7", SECONDS, QUEUED, "", ""): 1,
+        ("7", SECONDS, RUNNING, "/Expr(a.b)/", ""): 1,
     }
 
 

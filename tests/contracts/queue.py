@@ -65,11 +65,12 @@ class QueueContract:
         raise NotImplementedError
 
     def ask(self, harness: Harness) -> dict[tuple[str, datetime, CurrentState, str], int]:
-        found = {}
+        found, reasons = {}, set()
         for one in harness.scheduler.current_jobs():
             key = (one.spool_id, one.submitted_at, one.state, one.account)
-            assert key not in found, "a submission is told once in each state"
-            found[key] = one.jobs
+            assert (key, one.reason) not in reasons, "a submission is told once in each state, with each reason"
+            reasons.add((key, one.reason))
+            found[key] = found.get(key, 0) + one.jobs
         return found
 
     def test_it_offers_its_queue(self, harness: Harness) -> None:

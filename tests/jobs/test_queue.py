@@ -14,8 +14,10 @@ from apps.clusters.schedulers.base import CurrentJobs, CurrentState, SchedulerEr
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 from apps.jobs.domain import queue
+from apps.jobs.domain.live import store_live
 from apps.jobs.domain.origin import record_array
-from apps.jobs.models import QueueCount, QueueReading
+from apps.jobs.domain.reasons import reason_of
+from apps.jobs.models import LiveJobs, QueueCount, QueueReading
 from tests.archive.spool_writer import environment_bytes
 from tests.contracts.queue import write_program
 from tests.factories import clusters
@@ -141,3 +143,28 @@ def test_squeue_is_counted_by_submission_and_state(tmp_path):
     write_program(tmp_path / "squeue", "echo no controller >&2; exit 1")
     with pytest.raises(SchedulerError, match="no controller"):
         list(Slurm("alps", {"bin": str(tmp_path)}).current_jobs())
+
+
+# The queue by reason
+
+
+def test_unchanged_queue_writes_nothing_and_a_change_only_its_rows(alps, captured):
+    found = [now("1", QUEUED, 3, reason="Priority"), now("2", HELD, 2, reason="JobHeldUser"), now("9", RUNNING, 4)]
+    named = {("1", AT): (captured.pk, "generation")}
+    assert store_live(cluster=alps, found=found, named=named) == 3
+    assert store_live(cluster=alps, found=found, named=named) == 0
+    assert store_live(cluster=alps, found=[now("1", QUEUED, 2, reason="Priority"), found[1]], named=named) == 2
+    rows = LiveJobs.objects.order_by("state").values_list("state", "reason", "jobs", "request")
+    assert list(rows) == [("held", "JobHeldUser", 2, None), ("queued", "Priority", 2, captured.pk)]
+
+
+def test_page_says_why_jobs_wait_in_plain_words(alps, captured, nova, dune, client, liaison):
+    found = [now("1", QUEUED, 3, reason="Priority"), now("5", HELD, 7, reason="13", account="dune")]
+    store_live(cluster=alps, found=found, named={("1", AT): (captured.pk, "generation")})
+    client.force_login(liaison)
+    page = client.get("/jobs/?tab=queued").content.decode()
+    assert "Higher-priority jobs first" in page
+    assert captured.key in page
+    assert "Input transfer failed" not in client.get("/jobs/?tab=held").content.decode()  # those are of DUNE
+    assert [tab["jobs"] for tab in client.get("/jobs/").context["tabs"]] == [3, 0, 0, 0]
+    assert reason_of("QOSMaxJobsPerUserLimit").words == "Limit of the account or QOS reached"

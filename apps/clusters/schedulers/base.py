@@ -285,22 +285,26 @@ class CurrentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CurrentJobs:
-    """The number of jobs of a submission in a state; an array has one `spool_id` for all its tasks."""
+    """The number of jobs of a submission in a state; an array has one `spool_id` for all its tasks.
+
+    `reason` is why they wait or are held, as the scheduler writes it.
+    """
 
     spool_id: str
     submitted_at: datetime
     state: CurrentState
     jobs: int
     account: str = ""
+    reason: str = ""
 
 
-#: Number of jobs by spool ID, time of submission in seconds since 1970, state and account.
-QueueCounts = Counter[tuple[str, int, CurrentState, str]]
+#: Number of jobs by spool ID, time of submission in seconds since 1970, state, account and reason.
+QueueCounts = Counter[tuple[str, int, CurrentState, str, str]]
 
 
 def current_jobs_of(counts: QueueCounts) -> Iterator[CurrentJobs]:
-    for (spool_id, submitted, state, account), jobs in counts.items():
-        yield CurrentJobs(spool_id, datetime.fromtimestamp(submitted, UTC), state, jobs, account)
+    for (spool_id, submitted, state, account, reason), jobs in counts.items():
+        yield CurrentJobs(spool_id, datetime.fromtimestamp(submitted, UTC), state, jobs, account, reason)
 
 
 @runtime_checkable

@@ -239,12 +239,13 @@ class Simulator:
             state = CurrentState.RUNNING if runs else CurrentState.QUEUED
             counts[submission.spool_id, submission.submitted, submission.campaign.experiment.lower(), state] += 1
         for (spool_id, submitted, account, state), number in counts.items():
-            yield CurrentJobs(str(spool_id), datetime.fromtimestamp(submitted, UTC), state, number, account)
+            reason = "Priority" if state == CurrentState.QUEUED else ""
+            yield CurrentJobs(str(spool_id), datetime.fromtimestamp(submitted, UTC), state, number, account, reason)
         for sent in self._held.values():
             one = sent.submission
             submitted_at = datetime.fromtimestamp(one.submitted, UTC)
             account = one.campaign.experiment.lower()
-            yield CurrentJobs(str(one.spool_id), submitted_at, CurrentState.HELD, sent.held, account)
+            yield CurrentJobs(str(one.spool_id), submitted_at, CurrentState.HELD, sent.held, account, "JobHeldUser")
 
     def _state(self, now: float) -> dict[str, Any]:
         """Read the state, created at the first start. Of a longer gap, only as much is simulated."""

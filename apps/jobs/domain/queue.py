@@ -13,6 +13,7 @@ from django.db.models import Q
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentJobs, KnowsQueue, SchedulerError
+from apps.jobs.domain.live import store_live
 from apps.jobs.domain.proof import Claims
 from apps.jobs.domain.records import clean_text
 from apps.jobs.enums import Proof
@@ -63,7 +64,7 @@ def read_queue(*, cluster: Cluster, origins_of: Callable[[Cluster, Sequence[str]
 
 @transaction.atomic
 def store_queue(*, cluster: Cluster, found: Iterable[CurrentJobs], origins: Origins, at: datetime) -> None:
-    """Replace the counts of a cluster. Jobs without a request are left out."""
+    """Store a reading of a cluster; what has not changed is not written again."""
     QueueReading.objects.get_or_create(cluster=cluster)
     QueueReading.objects.select_for_update().get(cluster=cluster)
     counts: dict[tuple[int, str], QueueCount] = {}
@@ -78,10 +79,25 @@ def store_queue(*, cluster: Cluster, found: Iterable[CurrentJobs], origins: Orig
         count = counts.setdefault((request, stage), blank)
         setattr(count, one.state, getattr(count, one.state) + one.jobs)
         count.newest_submitted_at = max(count.newest_submitted_at, one.submitted_at)
-    QueueCount.objects.filter(cluster=cluster).delete()
-    QueueCount.objects.bulk_create(counts.values())
+    _replace_counts(cluster, counts)
+    store_live(cluster=cluster, found=jobs, named=named)
     record_work_start(requests={request for request, _ in counts}, at=at)
     QueueReading.objects.filter(cluster=cluster).update(at=at, last_error="")
+
+
+def _replace_counts(cluster: Cluster, counts: Mapping[tuple[int, str], QueueCount]) -> None:
+    """Replace the counts of requests where they differ."""
+    fields = ("queued", "running", "held", "newest_submitted_at")
+    for row in QueueCount.objects.filter(cluster=cluster):
+        count = counts.get((row.request_id, row.stage))
+        if count is None:
+            row.delete()
+        elif any(getattr(row, name) != getattr(count, name) for name in fields):
+            count.pk = row.pk
+            count.save()
+        else:
+            count.pk = row.pk
+    QueueCount.objects.bulk_create(count for count in counts.values() if count.pk is None)
 
 
 def _named(cluster: Cluster, jobs: list[CurrentJobs], origins: Origins) -> dict[tuple[str, datetime], tuple[int, str]]:

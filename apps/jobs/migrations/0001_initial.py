@@ -291,4 +291,23 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('cluster', 'digest'), name='rejected_record_once')],
             },
         ),
+        migrations.CreateModel(
+            name='LiveJobs',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('state', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('held', 'Held')], max_length=8)),
+                ('reason', models.CharField(blank=True, help_text='As the scheduler writes it.', max_length=100)),
+                ('stage', models.CharField(blank=True, max_length=64)),
+                ('account', models.CharField(blank=True, max_length=255)),
+                ('jobs', models.PositiveIntegerField()),
+                ('oldest_submitted_at', models.DateTimeField()),
+                ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                ('experiment', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, to='accounts.experiment')),
+                ('request', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='production.request')),
+            ],
+            options={
+                'verbose_name_plural': 'live jobs',
+                'constraints': [models.UniqueConstraint(fields=('cluster', 'state', 'reason', 'experiment', 'request', 'stage', 'account'), name='live_jobs_once', nulls_distinct=False)],
+            },
+        ),
     ]

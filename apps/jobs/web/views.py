@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Sum
 from django.forms import Form
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -14,11 +14,14 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.clusters.schedulers.base import CurrentState
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.jobs.domain import claims as domain
 from apps.jobs.domain import totals
 from apps.jobs.domain.jobs import collections, jobs_for_list, totals_as_of, with_columns
+from apps.jobs.domain.live import live_counts, live_reasons
+from apps.jobs.domain.queue import queue_known
 from apps.jobs.domain.records import hour_of
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import HourlyEnds, HourlyTotals
@@ -28,15 +31,25 @@ from apps.production.enums import Actor
 from apps.production.models import Request
 from apps.production.web.lookup import request_or_404
 
+#: Tabs of jobs that have not finished, and the heading of their reasons.
+LIVE_TABS = {
+    CurrentState.QUEUED: "Why are jobs queued?",
+    CurrentState.RUNNING: "Running",
+    CurrentState.HELD: "Held, by reason",
+}
+
 
 @require_safe
 def job_list(request: AuthenticatedRequest) -> HttpResponse:
+    if request.GET.get("tab") in list(LIVE_TABS):
+        return _live(request, CurrentState(request.GET["tab"]))
     jobs = JobFilter(request.GET, queryset=jobs_for_list(request.user), request=request)
     shown = jobs.qs if jobs.is_valid() else jobs.queryset.none()
     page = newest_first(shown, by="ended_at", query=request.GET)
     columns, rows = with_columns(page.rows)
     context = {
         "filter": jobs,
+        "tabs": _tabs(request, ""),
         "filtered": any(value not in (None, "") for value in jobs.form.cleaned_data.values()) or not jobs.is_valid(),
         "columns": columns,
         "rows": rows,
@@ -47,6 +60,32 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
         "sees_errors": is_opg(request.user),
     }
     return render(request, "jobs/job_list.html", context)
+
+
+def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:
+    read_at, missing = queue_known()
+    reasons = live_reasons(request.user, state)
+    context = {
+        "state": state.value,
+        "heading": LIVE_TABS[state],
+        "reasons": reasons,
+        "most": max((one.jobs for one in reasons), default=1),
+        "tabs": _tabs(request, state.value),
+        "read_at": read_at,
+        "missing": missing,
+    }
+    return render(request, "jobs/live.html", context)
+
+
+def _tabs(request: AuthenticatedRequest, chosen: str) -> list[dict[str, Any]]:
+    counts = live_counts(request.user)
+    since = hour_of(timezone.now()) - timedelta(hours=24)
+    ended = HourlyEnds.objects.visible_to(request.user).filter(hour__gte=since).aggregate(jobs=Sum("jobs", default=0))
+    tabs = [
+        {"name": state.value.capitalize(), "query": f"?tab={state.value}", "jobs": counts[state], "on": state == chosen}
+        for state in LIVE_TABS
+    ]
+    return [*tabs, {"name": "Finished", "query": "", "jobs": ended["jobs"], "on": not chosen, "note": "in 24 h"}]
 
 
 def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:

@@ -48,8 +48,8 @@ def read_queue(pieces: Iterable[bytes]) -> QueueCounts:
     return counts
 
 
-def _read(ad: Mapping[str, object]) -> tuple[str, int, CurrentState, str] | None:
-    """Return cluster, time of submission, state and account of a job; None if it has ended or is invalid."""
+def _read(ad: Mapping[str, object]) -> tuple[str, int, CurrentState, str, str] | None:
+    """Return cluster, time of submission, state, account and hold code; None if the job has ended or is invalid."""
     cluster, submitted, status = (_number(ad.get(name)) for name in ("clusterid", "qdate", "jobstatus"))
     state = _STATES.get(status)
     if state is None or cluster <= 0 or submitted <= 0 or "procid" not in ad:
@@ -57,7 +57,8 @@ def _read(ad: Mapping[str, object]) -> tuple[str, int, CurrentState, str] | None
     if state == CurrentState.HELD and _number(ad.get("holdreasoncode")) == _SPOOLING:
         state = CurrentState.QUEUED
     account = ad.get("accountinggroup")
-    return str(cluster), submitted, state, account if isinstance(account, str) else ""
+    code = _number(ad.get("holdreasoncode")) if state == CurrentState.HELD else 0
+    return str(cluster), submitted, state, account if isinstance(account, str) else "", str(code or "")
 
 
 def _number(value: object) -> int:

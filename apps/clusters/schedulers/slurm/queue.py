@@ -24,7 +24,8 @@ def current_jobs(commands: Commands) -> Iterator[CurrentJobs]:
         waits = CurrentState.HELD if reason in _HELD_FOR or "HOLD" in state else CurrentState.QUEUED
         now = waits if state == "PENDING" or "HOLD" in state else CurrentState.RUNNING
         if seconds := read_number(submitted):
-            found[spool_id, seconds, now, account] += 1
+            why = "" if now == CurrentState.RUNNING else reason.partition(",")[0]
+            found[spool_id, seconds, now, account, why] += 1
     return current_jobs_of(found)
 
 

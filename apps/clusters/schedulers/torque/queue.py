@@ -83,7 +83,7 @@ class _Jobs:
             state = _state(self._job)
             if state and _JOB_ID.fullmatch(job_id) and _EPOCH.fullmatch(created):
                 account = self._job.get("Account_Name", "").strip()
-                self.counts[spool_id_of(job_id), int(created), state, account] += 1
+                self.counts[spool_id_of(job_id), int(created), state, account, _reason(self._job, state)] += 1
         self._path.pop()
 
     def close(self) -> None:
@@ -102,3 +102,9 @@ def _state(job: dict[str, str]) -> CurrentState | None:
     types = set(job.get("Hold_Types", ""))
     is_held = bool(types & {"u", "o"}) or ("s" in types and not job.get("depend", "").strip())
     return CurrentState.HELD if is_held else CurrentState.QUEUED
+
+
+def _reason(job: dict[str, str], state: CurrentState) -> str:
+    if state == CurrentState.HELD:
+        return "JobHeldUser" if "u" in job.get("Hold_Types", "") else "JobHeldAdmin"
+    return "Dependency" if state == CurrentState.QUEUED and job.get("depend", "").strip() else ""

@@ -1,0 +1,107 @@
+"""Jobs that have not finished, by state and reason, as of the last reading of each cluster."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db.models import Sum
+
+from apps.accounts.models import User
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import CurrentJobs, CurrentState
+from apps.jobs.domain.proof import Membership
+from apps.jobs.domain.reasons import Reason, reason_of
+from apps.jobs.domain.records import clean_text
+from apps.jobs.models import LiveJobs
+from apps.production.models import Request
+
+#: Request and stage of a submission, by ID in the spool and time of submission.
+Named = Mapping[tuple[str, datetime], tuple[int, str]]
+_Key = tuple[str, str, int | None, int | None, str, str]
+
+
+def store_live(*, cluster: Cluster, found: Iterable[CurrentJobs], named: Named) -> int:
+    """Store the groups of a reading, in the caller's transaction; return how many rows it wrote: those that differ."""
+    membership = Membership(cluster)
+    requests = dict(Request.objects.filter(pk__in={pk for pk, _ in named.values()}).values_list("pk", "experiment"))
+    wanted: dict[_Key, LiveJobs] = {}
+    for one in found:
+        request, stage = named.get((one.spool_id, one.submitted_at), (None, ""))
+        experiment = requests[request] if request else membership.experiment_of(one.account, "")
+        reason, account = clean_text(one.reason, 100), clean_text(one.account, 255)
+        key = (str(one.state), reason, experiment, request, stage, account)
+        group = wanted.setdefault(key, _group(cluster, key, one.submitted_at))
+        group.jobs += one.jobs
+        group.oldest_submitted_at = min(group.oldest_submitted_at, one.submitted_at)
+    known = {_key(row): row for row in LiveJobs.objects.filter(cluster=cluster)}
+    gone = [row.pk for key, row in known.items() if key not in wanted]
+    new = [row for key, row in wanted.items() if key not in known]
+    changed = []
+    for key, row in known.items():
+        if key not in wanted:
+            continue
+        group = wanted[key]
+        if (group.jobs, group.oldest_submitted_at) != (row.jobs, row.oldest_submitted_at):
+            row.jobs, row.oldest_submitted_at = group.jobs, group.oldest_submitted_at
+            changed.append(row)
+    if gone:
+        LiveJobs.objects.filter(pk__in=gone).delete()
+    LiveJobs.objects.bulk_create(new)
+    LiveJobs.objects.bulk_update(changed, ["jobs", "oldest_submitted_at"], batch_size=500)
+    return len(gone) + len(new) + len(changed)
+
+
+def _group(cluster: Cluster, key: _Key, submitted_at: datetime) -> LiveJobs:
+    state, reason, experiment, request, stage, account = key
+    return LiveJobs(
+        cluster=cluster,
+        state=state,
+        reason=reason,
+        experiment_id=experiment,
+        request_id=request,
+        stage=stage,
+        account=account,
+        jobs=0,
+        oldest_submitted_at=submitted_at,
+    )
+
+
+def _key(row: LiveJobs) -> _Key:
+    return row.state, row.reason, row.experiment_id, row.request_id, row.stage, row.account
+
+
+def live_counts(user: User) -> dict[str, int]:
+    """Return how many jobs are in each state, of those that a user sees."""
+    rows = LiveJobs.objects.visible_to(user).order_by().values_list("state").annotate(all_jobs=Sum("jobs"))
+    return {str(state): 0 for state in CurrentState} | dict(rows)
+
+
+@dataclass
+class LiveReason:
+    """Jobs of one state with one meaning: codes, jobs by request and by account without one."""
+
+    reason: Reason
+    jobs: int
+    oldest_submitted_at: datetime
+    codes: set[str] = field(default_factory=set)
+    requests: dict[Request, int] = field(default_factory=dict)
+    others: dict[str, int] = field(default_factory=dict)
+
+
+def live_reasons(user: User, state: CurrentState) -> list[LiveReason]:
+    """Return why jobs of a state that a user sees are in it, most jobs first."""
+    found: dict[Reason, LiveReason] = {}
+    rows = LiveJobs.objects.visible_to(user).filter(state=state).select_related("request", "cluster")
+    for row in rows:
+        reason = Reason("Running") if state == CurrentState.RUNNING else reason_of(row.reason)
+        one = found.setdefault(reason, LiveReason(reason, 0, row.oldest_submitted_at))
+        one.jobs += row.jobs
+        one.oldest_submitted_at = min(one.oldest_submitted_at, row.oldest_submitted_at)
+        if row.reason:
+            one.codes.add(row.reason)
+        if row.request:
+            one.requests[row.request] = one.requests.get(row.request, 0) + row.jobs
+        else:
+            name = row.account or row.cluster.name
+            one.others[name] = one.others.get(name, 0) + row.jobs
+    return sorted(found.values(), key=lambda one: (-one.jobs, one.reason.words))
