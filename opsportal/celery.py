@@ -1,6 +1,8 @@
 """The Celery application; its settings are the `CELERY_*` names of `opsportal.settings`."""
 
 import os
+from functools import cached_property
+from typing import Any
 
 from celery import Celery
 
@@ -8,6 +10,17 @@ from opsportal import heartbeats  # noqa: F401 -- connects its signals
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "opsportal.settings")
 
-app = Celery("opsportal")
+
+class App(Celery):
+    """Celery with the portal's own worker, which is loaded only where it runs."""
+
+    @cached_property
+    def Worker(self) -> Any:  # noqa: N802 -- Celery's name
+        from opsportal.worker import Worker
+
+        return self.subclass_with_self(Worker)
+
+
+app = App("opsportal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
