@@ -41,6 +41,8 @@ _TAKEN = timedelta(seconds=3)  # from the claim of batches until their rows are 
 _SILENT = timedelta(seconds=3)  # a sink that has taken nothing for so long keeps one worker busy, no more
 _PATIENCE_SECONDS = 60.0
 
+_STORE = "store:"
+
 _opened: dict[str, Sink] = {}
 
 
@@ -113,6 +115,7 @@ def _state(url: str) -> SinkState:
 @transaction.atomic
 def _claim(sink: SinkState, at: datetime) -> list[SinkDelivery]:
     """Note an attempt for the batches to be written together. What a worker died of is tried alone."""
+    _commit_without_waiting()  # lost with the database, as the write that follows
     answers = not sink.failures and sink.written_at is not None and at - sink.written_at < _SILENT
     if not (_is_free(sink) or answers):
         return []
@@ -135,11 +138,19 @@ def _is_free(sink: SinkState) -> bool:
     return is_locked_for_this_transaction(f"archive.sink.{sink.pk}")
 
 
+def _commit_without_waiting() -> None:
+    """Let this transaction end before it is on the disk: a disk that is busy would hold up all workers."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL synchronous_commit = off")
+
+
 @transaction.atomic
 def _write(sink: SinkState, claimed: Sequence[SinkDelivery], at: datetime) -> None:
     """Write what is still claimed at that time. Raises what the sink raises, and then all stays as it was."""
     with connection.cursor() as cursor:  # a sink may take its time
         cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+    if sink.url == _STORE:  # what it writes and that it was written are lost together, and then done again
+        _commit_without_waiting()
     _is_free(sink)
     batches = _held(claimed, at)
     jobs: list[CapturedJob] = []
