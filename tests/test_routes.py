@@ -50,6 +50,7 @@ EXPECTED = {
     "accounts:logout": ALL,
     "accounts:revoke-token": NONE,  # the token of the address is nobody's
     "accounts:settings": ALL,
+    "core:help": ALL,
     "api:announcement-detail": ALL,
     "api:announcement-list": ALL,
     "api:announcement-withdraw": OPG,

@@ -55,6 +55,7 @@ class World:
         return {
             "key": {"workflow": "monte_carlo", "*": self.request.key},
             "verb": {"*": "submit"},
+            "document": {"*": "requests"},
             "digest": {"*": "0" * 64},
             "number": {"api:request-revision": 0, "*": 1},
             "slug": {"api:feed": "farm", "*": self.service.slug},

@@ -1,10 +1,11 @@
 from django.urls import path
 
-from apps.core.web import styleguide, views
+from apps.core.web import documentation, styleguide, views
 
 app_name = "core"
 urlpatterns = [
     path("healthz", views.healthz, name="healthz"),
     path("readyz", views.readyz, name="readyz"),
+    path("help/<slug:document>/", documentation.help_page, name="help"),
     path("styleguide/", styleguide.styleguide, name="styleguide"),
 ]

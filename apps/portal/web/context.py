@@ -48,6 +48,26 @@ ACTIONS = [
     ("Notification settings", "notifications:settings"),
     ("Your account", "accounts:settings"),
 ]
+#: The page of the documentation about a page, by the beginning of its path; the first that matches.
+HELP = [
+    ("/requests/queue/", "priority"),
+    ("/requests/shares/", "priority"),
+    ("/requests/workflows/", "workflows"),
+    ("/requests/checks/", "checks"),
+    ("/requests/inbox/", "approvals"),
+    ("/requests/", "requests"),
+    ("/quality/", "data-quality"),
+    ("/submissions/", "submission"),
+    ("/reports/frozen/", "progress"),
+    ("/jobs/", "jobs"),
+    ("/reports/", "jobs"),
+    ("/failures/", "diagnosis"),
+    ("/archive/", "archive"),
+    ("/services/", "monitoring"),
+    ("/notifications/", "notifications"),
+    ("/health/", "production"),
+    ("/", "glossary"),
+]
 #: Links from a page of a lower app to pages of higher apps, by page: names and URL names.
 PAGE_LINKS = {
     "request": [("Jobs", "submission:request"), ("Quality", "quality:request"), ("Report", "progress:request-report")],
@@ -71,6 +91,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     return {
         "places": places,
         "sections": sections if any(is_current for _, _, is_current in sections) else [],
+        "help": next(document for start, document in HELP if path.startswith(start)),
         "actions": SimpleLazyObject(lambda: [(name, reverse(url)) for name, url in ACTIONS]),
         "up": [place] if place and path != reverse(place[1]) else [],
         "page_links": SimpleLazyObject(lambda: PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG),
