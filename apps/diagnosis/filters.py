@@ -37,9 +37,13 @@ class Failures(_OfExperiment):
     cluster = django_filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="All")
     verdict = django_filters.ChoiceFilter(choices=VerdictKind.choices, empty_label="Any verdict")
     stage = django_filters.CharFilter()
-    status = django_filters.ChoiceFilter(field_name="group__status", choices=GroupStatus.choices, empty_label="Any")
-    kind = django_filters.ChoiceFilter(field_name="group__kind", choices=GroupKind.choices, empty_label="Any")
-    owner = django_filters.CharFilter(field_name="group__owner", max_length=150)
+    status = django_filters.ChoiceFilter(
+        field_name="group__status", choices=GroupStatus.choices, empty_label="Any", label="Status"
+    )
+    kind = django_filters.ChoiceFilter(
+        field_name="group__kind", choices=GroupKind.choices, empty_label="Any", label="Kind"
+    )
+    owner = django_filters.CharFilter(field_name="group__owner", max_length=150, label="Owner")
     q = django_filters.CharFilter(method="with_words", label="Search", max_length=200)
 
     class Meta:

@@ -7,9 +7,10 @@ from hashlib import blake2b
 
 from apps.diagnosis.engine.base import Block, Verdict
 from apps.diagnosis.enums import Role, VerdictKind
+from apps.diagnosis.wording import known_error
 
 LINE_CHARACTERS = 300
-TITLE_CHARACTERS = 200
+TITLE_CHARACTERS = 100
 #: What differs between jobs in the same line. Exit codes, signals and status codes stay: they tell errors apart.
 _VARIES = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?Z?|\b\d\d:\d\d:\d\d\b(?:[.,]\d+)?)"
@@ -68,6 +69,8 @@ def title_of(decided: Verdict, message: str) -> str:
     """Return the title of a group: what happened, in words."""
     if decided.verdict is VerdictKind.UNKNOWN:
         text = f"Unexplained: {message or 'no error in the log'}"
+    elif decided.cause is not None:
+        text = message or known_error(decided.cause).summary.rstrip(".")
     else:
-        text = message if decided.cause and message else decided.summary.rstrip(".")
+        text = decided.summary.rstrip(".")
     return text if len(text) <= TITLE_CHARACTERS else text[: TITLE_CHARACTERS - 1] + "…"
