@@ -37,6 +37,15 @@ def value_text(value: float | None, measure: Measure) -> str:
             return number(value)
 
 
+def _plotted(value: float | None, measure: Measure) -> float:
+    """Return a value as axes and cells have it: shares in per cent, times in minutes."""
+    return (value or 0) * {"%": 100, "s": 1 / 60}.get(measure.unit, 1)
+
+
+def axis_unit(measure: Measure) -> str:
+    return {"%": "%", "s": "minutes"}.get(measure.unit, "")
+
+
 def over_time(
     question: Question, steps: Mapping[int, Sequence[Row]], *, step: int, dimension: str
 ) -> tuple[SafeString, list[tuple[str, str, str]]]:
@@ -60,6 +69,7 @@ def over_time(
         bins.append(_bin(question, steps.get(hour, ()), series, start, step))
         if start.hour == 0 or step > 1:
             ticks.append(Tick(at, f"{start:%a} {start.day}" if step == 1 else f"{start.day} {start:%b}", step == 1))
+    ticks = [tick for tick in ticks if tick.at < 0.96 * len(bins)]  # the last one would be cut
     every = max(len(ticks) // 12, 1)
     sentence = (
         f"{measure.label} by {'hour' if step == 1 else 'day'}, from {question.since:%d %b} to {question.until:%d %b}"
@@ -73,7 +83,7 @@ def _bin(question: Question, rows: Sequence[Row], series: Sequence[Series], star
     values = {one.name: 0.0 for one in series}
     for row in rows:
         name = _name(row)
-        values[name if name in values else "other"] += row.value(question.measure) or 0
+        values[name if name in values else "other"] += _plotted(row.value(question.measure), question.measure)
     jobs, failed = sum(row.jobs for row in rows), sum(row.failed for row in rows)
     end = start + timedelta(hours=step)
     part = Question(question.measure, (), max(start, question.since), min(end, question.until), question.filters)
@@ -105,7 +115,7 @@ def matrix(answer: Answer) -> SafeString:
             sizes[at][row.label[at]] = sizes[at].get(row.label[at], 0) + row.jobs
         cells[row.label[0], row.label[1]] = row
     rows, columns = ([*sorted(size, key=lambda name: -size[name])[:_MOST_CELLS]] for size in sizes)
-    top = max((row.value(measure) or 0 for row in cells.values()), default=0) or 1
+    top = max((_plotted(row.value(measure), measure) for row in cells.values()), default=0) or 1
     return heat_map(
         columns,
         [
@@ -154,7 +164,7 @@ def histogram(measure: Measure, values: np.ndarray) -> SafeString:
     above = int((known > edges[-1]).sum())
     bins = [Bin(_edge(measure, edges[at]), [counts[at]]) for at in range(BINS)]
     bins += [Bin(f"over {_edge(measure, edges[-1])}", [above]), Bin("no data", [len(values) - len(known)])]
-    ticks = [Tick(at, _edge(measure, edges[at]), is_minor=at % 10 > 0) for at in range(0, BINS + 1, 5)]
+    ticks = [Tick(at, _edge(measure, edges[at]), is_minor=at % 10 > 0) for at in range(0, BINS, 5)]
     ticks.append(Tick(BINS + 1, "no data"))
     return bars(bins, [Series("jobs", "accent")], sentence=f"jobs by {measure.label}", heading="From", ticks=ticks)
 

@@ -98,6 +98,7 @@ def _charts(source: Explorer, question: Question, answer: Answer) -> dict[str, A
         question, source.series(question, step_hours=step, dimension=dimension), step=step, dimension=dimension
     )
     found: dict[str, Any] = {"chart": chart, "legend": legend, "step": "hour" if step == 1 else "UTC day"}
+    found["unit"] = charts.axis_unit(question.measure)
     if len(question.by) == 2:
         found["matrix"] = charts.matrix(answer)
     if question.hours <= _MOST_DETAIL:

@@ -54,13 +54,14 @@ class Level:
 _PLACE = {"site", "host", "cpu_model"}
 #: One row per job.
 JOB = Level("job", False, frozenset(STORED))
-#: Sums of an hour and of a day, narrowest first. Hosts times work would be almost as long as the jobs themselves.
+#: Sums of an hour and of a day. Hosts times all work would be almost as long as the jobs themselves.
 WORK = Level("work", False, frozenset(STORED) - _PLACE)
 HOST = Level(
     "host", True, frozenset({"host", "site", "cpu_model", "cluster", "experiment", "stage", "release", "state"})
 )
 DAY = Level("day", True, frozenset(STORED) - {"host"})
-HOURLY, DAILY = (WORK, JOB), (HOST, DAY)
+#: Fewest rows first.
+HOURLY, DAILY = (WORK, JOB), (DAY, HOST)
 
 
 def grouped(columns: Columns, names: Collection[str], sums: Collection[str]) -> Columns:
