@@ -102,6 +102,7 @@ def api():
     def login(user) -> APIClient:
         client = APIClient()
         client.force_authenticate(user)
+        client.credentials(HTTP_AUTHORIZATION="Bearer of-the-test")  # which the middleware looks for
         return client
 
     return login

@@ -39,7 +39,7 @@ CHECKS: dict[str, list[str | Path]] = {
         "gunicorn.conf.py",
     ],
     "vulnerabilities": [sys.executable, "-m", "dev.audit"],
-    "types": [BINARIES / "mypy", "apps", "opsportal", "dev"],
+    "types": [BINARIES / "mypy", "apps", "opsportal", "dev", "clients/opsctl/opsctl"],
 }
 
 

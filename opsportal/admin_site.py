@@ -14,7 +14,7 @@ TASKS = {
         "accounts.Membership",
         "jobs.AccountMap",
         "production.ExperimentShare",
-        "knox.AuthToken",
+        "accounts.ApiToken",
     ),
     "Requests": (
         "production.Request",

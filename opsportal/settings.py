@@ -92,6 +92,7 @@ INSTALLED_APPS = [
     "django_filters",
     "django_htmx",
     "drf_spectacular",
+    "drf_spectacular_sidecar",
     "knox",
     "rest_framework",
     "apps.core",
@@ -287,7 +288,7 @@ DATA_UPLOAD_MAX_NUMBER_FIELDS = 10_000
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "knox.auth.TokenAuthentication",
+        "apps.accounts.web.tokens.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
@@ -298,6 +299,8 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "apps.api.schema.Schema",
     "EXCEPTION_HANDLER": "apps.core.api.errors.handle_error",
 }
+KNOX_TOKEN_MODEL = "accounts.ApiToken"  # noqa: S105 - a model
+MIGRATION_MODULES = {"knox": None}  # its own model is replaced
 REST_KNOX = {"TOKEN_TTL": timedelta(days=365), "TOKEN_LIMIT_PER_USER": 20, "AUTO_REFRESH": False}
 SPECTACULAR_SETTINGS = {
     "TITLE": "opsportal",

@@ -30,7 +30,15 @@ OPERATOR = "hnhyyn"
 EITHER = "hyhynn"
 NONE = "hhhhhh"
 
-PUBLIC = {"accounts:forgotten-password", "accounts:login", "api:schema", "api:version", "core:healthz", "core:readyz"}
+PUBLIC = {
+    "accounts:forgotten-password",
+    "accounts:login",
+    "api:index",
+    "api:schema",
+    "api:version",
+    "core:healthz",
+    "core:readyz",
+}
 #: They answer 404 unless a setting turns them on.
 OFF = {"accounts:openid", "accounts:openid-callback", "core:styleguide"}
 #: Guarded by a token of its own, whoever asks.
@@ -81,6 +89,7 @@ EXPECTED = {
     "api:job-detail": OF_EXPERIMENT,
     "api:job-list": ALL,
     "api:job-records": OPG,
+    "api:job-log": OF_EXPERIMENT,
     "api:progress-detail": OF_EXPERIMENT,
     "api:quality-again": "hyhyyn",
     "api:quality-detail": OF_EXPERIMENT,
@@ -97,6 +106,7 @@ EXPECTED = {
     "api:queue-what-if": NONE,
     "api:shares": OPG,
     "api:shares-what-if": OPG,
+    "api:reference": ALL,
     "api:request-approve": OPG_APPROVER,
     "api:request-request-changes": OPG_APPROVER,
     "api:request-detail": OF_EXPERIMENT,

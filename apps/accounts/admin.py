@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from apps.accounts import domain
 from apps.accounts.enums import Role
-from apps.accounts.models import ClusterLogin, Membership, User
-from apps.core.admin import PortalAdmin
+from apps.accounts.models import ApiToken, ClusterLogin, Membership, User
+from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 
 admin.site.unregister(Group)
 
@@ -48,6 +48,20 @@ class UserAdmin(DjangoUserAdmin):
         super().save_related(request, form, formsets, change)
         if any(formset.has_changed() for formset in formsets):
             domain.publish_logins(user=form.instance, by=user_of(request), at=timezone.now())
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(ReadOnlyAdmin):
+    """Tokens of all users, which create their own; an admin can revoke them."""
+
+    never = ("add", "change")
+    list_display = ("name", "user", "scope", "token_key", "created", "expiry")
+    list_filter = ("scope",)
+    search_fields = ("name", "user__username", "token_key")
+    exclude = ("digest",)
+
+    def delete_model(self, request: HttpRequest, obj: ApiToken) -> None:
+        domain.revoke_token(user=obj.user, token_key=obj.token_key, by=user_of(request), at=timezone.now())
 
 
 @admin.register(Membership)

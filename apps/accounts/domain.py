@@ -9,11 +9,10 @@ from zoneinfo import available_timezones
 from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
-from django.db import transaction
-from knox.models import AuthToken
+from django.db import IntegrityError, transaction
 
-from apps.accounts.enums import Role
-from apps.accounts.models import UNKNOWN_ZONE, Experiment, Membership, Principal, User
+from apps.accounts.enums import Role, TokenScope
+from apps.accounts.models import UNKNOWN_ZONE, ApiToken, Experiment, Membership, Principal, User
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import events_of, publish
 from apps.core.errors import InvalidFields, NotAllowed
@@ -37,9 +36,13 @@ def ensure_experiment(*, key: str, name: str, by: Principal, at: datetime) -> Ex
 
 @transaction.atomic
 def save_experiment(*, experiment: Experiment, by: Principal, at: datetime) -> None:
-    """Store a new or changed experiment."""
+    """Store a new or changed experiment. Raises `InvalidFields` if another user took its key meanwhile."""
     created = experiment.pk is None
-    experiment.save()
+    try:
+        with transaction.atomic():
+            experiment.save()
+    except IntegrityError as error:
+        raise InvalidFields({"key": ["An experiment has this key already."]}) from error
     publish(kind="experiment.created" if created else "experiment.changed", target=experiment, by=by, at=at)
 
 
@@ -83,21 +86,23 @@ def _update_staff(membership: Membership) -> None:
 
 
 @transaction.atomic
-def create_token(*, user: User, days: int, by: Principal, at: datetime) -> str:
+def create_token(
+    *, user: User, name: str, days: int, by: Principal, at: datetime, scope: TokenScope = TokenScope.WRITE
+) -> str:
     """Create and return an API token; only its hash is stored. Raises `InvalidFields` if the user has too many."""
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
     limit = settings.REST_KNOX["TOKEN_LIMIT_PER_USER"]
-    if AuthToken.objects.filter(user=user, expiry__gt=at).count() >= limit:
+    if ApiToken.objects.filter(user=user, expiry__gt=at).count() >= limit:
         raise InvalidFields({"days": [f"You already have {limit} tokens. Revoke one you no longer use."]})
-    _, token = AuthToken.objects.create(user, expiry=timedelta(days=days))
-    publish(kind="token.created", target=user, by=by, at=at, data={"days": days})
+    _, token = ApiToken.objects.create(user, expiry=timedelta(days=days), name=name, scope=scope)
+    publish(kind="token.created", target=user, by=by, at=at, data={"name": name, "scope": scope, "days": days})
     return str(token)
 
 
 @transaction.atomic
 def revoke_token(*, user: User, token_key: str, by: Principal, at: datetime) -> bool:
     """Revoke a token; return whether the user had it."""
-    deleted, _ = AuthToken.objects.filter(user=user, token_key=token_key).delete()
+    deleted, _ = ApiToken.objects.filter(user=user, token_key=token_key).delete()
     if deleted:
         publish(kind="token.revoked", target=user, by=by, at=at)
     return bool(deleted)
@@ -107,7 +112,7 @@ def revoke_token(*, user: User, token_key: str, by: Principal, at: datetime) -> 
 def forget_expired(*, at: datetime) -> None:
     """Delete expired sessions and tokens."""
     Session.objects.filter(expire_date__lt=at).delete()
-    AuthToken.objects.filter(expiry__lt=at).delete()
+    ApiToken.objects.filter(expiry__lt=at).delete()
 
 
 @transaction.atomic

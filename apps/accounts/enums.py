@@ -12,5 +12,12 @@ class Role(models.TextChoices):
     ADMIN = "admin", "Admin"
 
 
+class TokenScope(models.TextChoices):
+    """What a token allows, at most what its user may do."""
+
+    READ = "read", "Read only"
+    WRITE = "write", "Read and change"
+
+
 #: Roles of the Offline Production Group, which also see objects of no experiment.
 OPG_ROLES = frozenset({Role.APPROVER, Role.SHIFTER, Role.ADMIN})

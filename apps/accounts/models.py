@@ -9,15 +9,16 @@ from django.contrib.auth.models import AbstractUser
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Lower
+from knox.models import AbstractAuthToken
 
-from apps.accounts.enums import Role
+from apps.accounts.enums import Role, TokenScope
 from apps.accounts.permissions import Scope, scope_of
 
 M = TypeVar("M", bound=models.Model)
 UNKNOWN_ZONE = "“{}” is no time zone of the IANA list, such as Europe/Berlin."
 
 
-class User(AbstractUser):
+class User(AbstractUser):  # type: ignore[django-manager-missing]  # of knox's tokens
     """A person or a tool with a token."""
 
     time_zone = models.CharField(max_length=64, blank=True, help_text="IANA name. Empty: the portal's default.")
@@ -100,6 +101,21 @@ class Membership(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user} is {self.get_role_display().lower()} of {self.experiment or 'all experiments'}"
+
+
+class ApiToken(AbstractAuthToken):
+    """A token of the API, by its hash, with the name that its user gave it."""
+
+    name = models.CharField(max_length=64)
+    scope = models.CharField(max_length=8, choices=TokenScope, default=TokenScope.WRITE.value)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=models.Q(scope__in=TokenScope.values), name="api_token_scope"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.user}"
 
 
 class ClusterLogin(models.Model):

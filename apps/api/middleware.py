@@ -63,7 +63,10 @@ class ETagMiddleware(MiddlewareMixin):
 
 
 class KnownInputMiddleware(MiddlewareMixin):
-    """Answers 400 to input that the view would ignore: unknown names, and repeated parameters that take one value."""
+    """Answers 400 to input that the view would ignore: unknown names, and repeated parameters that take one value.
+
+    Callers who may not make the call, or not for this object, get the view's 401, 403 or 404.
+    """
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., HttpResponseBase], args: Any, kwargs: Any
@@ -76,8 +79,23 @@ class KnownInputMiddleware(MiddlewareMixin):
         problems = _problems_of_query(request, operation)
         if request.content_type == "application/json" and _may_be_answered(request):
             problems |= _unknown_keys(_body_of(request), json_schema(operation), "")
+        if not problems:
+            return None
+        refused = _refusal_of(lambda: view(request, *args, **kwargs))
         shown = dict(list(problems.items())[:_MAX_PROBLEMS])
-        return JsonResponse({name: [words] for name, words in shown.items()}, status=400) if shown else None
+        return refused or JsonResponse({name: [words] for name, words in shown.items()}, status=400)
+
+
+def _refusal_of(answer: Callable[[], HttpResponseBase]) -> HttpResponseBase | None:
+    """Return the response of a view that refuses the caller or does not find its object; undo what another one did.
+
+    Only the view knows who may call it for which object. What it does is one transaction, and takes effect outside of
+    the database on commit.
+    """
+    with transaction.atomic():
+        response = answer()
+        transaction.set_rollback(True)
+    return response if response.status_code in {401, 403, 404} else None
 
 
 def _may_be_answered(request: HttpRequest) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib.admindocs.views import simplify_regex
 from drf_spectacular.contrib.django_filters import DjangoFilterExtension
-from drf_spectacular.extensions import OpenApiSerializerFieldExtension
+from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.settings import spectacular_settings
 from rest_framework.views import APIView
@@ -54,6 +54,17 @@ _IF_NONE_MATCH = {
     "schema": {"type": "string"},
     "description": "The ETag you have read: 304 without a body if it is unchanged.",
 }
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """Tokens of users."""
+
+    target_class = "apps.accounts.web.tokens.TokenAuthentication"
+    name = "token"
+    priority = 1
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer", "description": "A token of the page *Settings*."}
 
 
 class TimeOfDay(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]

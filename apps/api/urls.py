@@ -2,10 +2,10 @@ from django.contrib.auth.decorators import login_not_required
 from django.urls import include, path
 from rest_framework.routers import DefaultRouter
 
-from apps.api.views import SchemaView, VersionView
+from apps.api.views import IndexView, SchemaView, VersionView, reference
 from apps.archive.api.capture import ReceiveBatch, Report
 from apps.archive.api.jobs import ArchivedJobViewSet
-from apps.diagnosis.api.views import GroupViewSet, VerdictViewSet
+from apps.diagnosis.api.views import GroupViewSet, JobLogView, VerdictViewSet
 from apps.jobs.api.views import ClaimViewSet, JobRecordsView, JobViewSet, StatisticsView
 from apps.notifications.api.views import FeedsView, FollowView, NotificationViewSet, PreferencesView, WebhookViewSet
 from apps.production.api.approvals import DelegationViewSet, InboxViewSet
@@ -52,6 +52,8 @@ router.register("failure-groups", GroupViewSet, basename="failure-group")
 router.register("verdicts", VerdictViewSet, basename="verdict")
 
 urlpatterns = [
+    path("", IndexView.as_view(), name="index"),
+    path("reference/", reference, name="reference"),
     path("requests/check/", CheckRequest.as_view(), name="request-check"),
     path("requests/estimate/", EstimateRequest.as_view(), name="request-estimate"),
     path("shares/", SharesView.as_view(), name="shares"),
@@ -61,6 +63,7 @@ urlpatterns = [
     path("requests/<str:key>/stages/<int:number>/located/", Located.as_view(), name="stage-located"),
     path("requests/<str:key>/follow/", FollowView.as_view(), name="request-follow"),
     path("checks/", Rules.as_view(), name="rules"),
+    path("jobs/<int:pk>/log/", JobLogView.as_view(), name="job-log"),
     path("notification-preferences/", PreferencesView.as_view(), name="notification-preferences"),
     path("feed-addresses/", FeedsView.as_view(), name="feed-addresses"),
     path("feeds/<slug:slug>/", receive_feed, name="feed"),

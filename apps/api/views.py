@@ -1,10 +1,13 @@
-"""The OpenAPI schema and the versions."""
+"""The index, the OpenAPI schema and its page, and the versions."""
 
 from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework import serializers
@@ -13,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from apps.api.schema import whole_schema
+from apps.api.schema import operations, whole_schema
 
 
 class SchemaView(SpectacularAPIView):
@@ -29,6 +32,41 @@ class SchemaView(SpectacularAPIView):
         return HttpResponse(_written(renderer.media_type), content_type=renderer.media_type, headers=headers)
 
 
+class IndexSerializer(serializers.Serializer[dict[str, Any]]):
+    portal = serializers.CharField(help_text="Version of the portal, such as `0.1.0`.")
+    api = serializers.CharField(help_text="Version of the API, as in its addresses: `1`.")
+    openapi = serializers.URLField(help_text="The schema of every route.")
+    reference = serializers.URLField(help_text="The same as a page, on which calls can be tried.")
+    routes = serializers.DictField(child=serializers.URLField(), help_text="Addresses without parameters, by name.")
+
+
+class IndexView(APIView):
+    """Where everything is, without login."""
+
+    permission_classes = [AllowAny]
+
+    @extend_schema(responses=IndexSerializer)
+    def get(self, request: Request) -> Response:
+        """Versions, and the addresses of all collections."""
+        root = reverse("api:index")
+        paths = sorted(path for path, method in operations() if method == "get" and "{" not in path)
+        found = {
+            **_versions(),
+            "openapi": request.build_absolute_uri(reverse("api:schema")),
+            "reference": request.build_absolute_uri(reverse("api:reference")),
+            "routes": {
+                path.removeprefix(root).strip("/"): request.build_absolute_uri(path) for path in paths if path != root
+            },
+        }
+        return Response(IndexSerializer(found).data)
+
+
+@require_safe
+def reference(request: HttpRequest) -> HttpResponse:
+    """Show the schema as a page, in the user's session."""
+    return render(request, "api/reference.html")
+
+
 class VersionSerializer(serializers.Serializer[dict[str, str]]):
     portal = serializers.CharField(help_text="Version of the portal, such as `0.1.0`.")
     api = serializers.CharField(help_text="Version of the API, as in its addresses: `1`.")
@@ -42,8 +80,11 @@ class VersionView(APIView):
     @extend_schema(responses=VersionSerializer)
     def get(self, request: Request) -> Response:
         """Versions of the portal and of its API."""
-        versions = {"portal": str(settings.PORTAL_VERSION), "api": str(settings.SPECTACULAR_SETTINGS["VERSION"])}
-        return Response(VersionSerializer(versions).data)
+        return Response(VersionSerializer(_versions()).data)
+
+
+def _versions() -> dict[str, str]:
+    return {"portal": str(settings.PORTAL_VERSION), "api": str(settings.SPECTACULAR_SETTINGS["VERSION"])}
 
 
 def write_ahead() -> None:

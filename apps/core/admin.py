@@ -6,17 +6,19 @@ from functools import cached_property
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Page, Paginator
-from django.db import models
+from django.db import IntegrityError, models
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from apps.core.domain import quantities
+from apps.core.errors import InvalidFields
 from apps.core.models import Delivery, Event, Heartbeat
 
 
@@ -138,6 +140,16 @@ class PortalAdmin(admin.ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return "delete" not in self.never and super().has_delete_permission(request, obj)
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Report what another user's change at the same moment makes impossible; nothing is saved then."""
+        try:
+            return super().changeform_view(request, *args, **kwargs)
+        except IntegrityError:
+            messages.error(request, "Nothing was saved: another user saved the same at the same time.")
+        except InvalidFields as error:
+            messages.error(request, " ".join(text for texts in error.problems.values() for text in texts))
+        return redirect(request.path)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Delete rows one by one, so that `delete_model` applies to each."""

@@ -96,7 +96,7 @@ class FailedJobs(_OfExperiment):
         fields = ["group", "verdict", "cause", "service", "experiment", "cluster", "request", "since", "start", "end"]
 
     def since_then(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Keep verdicts on jobs of which a later attempt completed, or the others."""
+        """Keep verdicts on jobs of which a later attempt or retry completed, or the others."""
         succeeded = Q(later_state=JobState.COMPLETED)
         return rows.filter(succeeded if value == "succeeded" else ~succeeded)
 

@@ -158,7 +158,7 @@ class Verdict(models.Model):
     """Why a job failed, what to do, and the reasons.
 
     `verdict` and `advice` are the effective ones. After an override, `machine_verdict` keeps the automatic verdict.
-    Once the job has a later attempt, nothing is left to do about this one.
+    Once the job has a later attempt or a retry, nothing is left to do about this one.
     `experiment` and `ended_at` copy the job's, for fast lists.
     """
 
@@ -172,7 +172,13 @@ class Verdict(models.Model):
     later_attempt = models.PositiveIntegerField(
         null=True, blank=True, help_text="The later attempt of the job that completed, else the last one, if any."
     )
-    later_state = models.CharField(max_length=16, blank=True, choices=STATE_CHOICES)
+    later_state = models.CharField(
+        max_length=16, blank=True, choices=STATE_CHOICES, help_text="Of the later attempt, or else of the retry."
+    )
+    retried_as = models.CharField(
+        max_length=64, blank=True, help_text="ID of the job that the portal submitted in its place, once it finished."
+    )
+    retry_state = models.CharField(max_length=16, blank=True, choices=STATE_CHOICES)
     machine_verdict = models.CharField(max_length=16, choices=VerdictKind)
     category = models.CharField(max_length=16, choices=Category)
     confidence = models.CharField(max_length=8, choices=Confidence)
@@ -236,7 +242,7 @@ class CauseTotals(models.Model):
     first_ended_at = models.DateTimeField()
     last_ended_at = models.DateTimeField()
     succeeded = models.PositiveIntegerField(
-        default=0, help_text="Number of the jobs that completed at a later attempt."
+        default=0, help_text="Number of the jobs that completed at a later attempt or retry."
     )
 
     objects = ExperimentQuerySet.as_manager()

@@ -71,7 +71,7 @@ ANALYSIS_FAILED = "Log analysis failed: internal error of the portal"
 
 
 def next_step(kind: VerdictKind, jobs: int, succeeded: int) -> str:
-    """Return what to do about `jobs` failures, of which `succeeded` completed at a later attempt."""
+    """Return what to do about `jobs` failures, of which `succeeded` completed at a later attempt or retry."""
     return "succeeded since, nothing to do" if jobs and jobs == succeeded else NEXT_STEPS[kind]
 
 
@@ -81,14 +81,11 @@ def headline(kind: VerdictKind, step: str = "") -> str:
 
 
 def headline_of(verdict: "Verdict") -> str:
-    """Return the headline of one verdict, which says what a later attempt came to."""
-    step = (
-        f"attempt {verdict.later_attempt} {verdict.later_state.replace('_', ' ')} since"
-        if verdict.later_attempt
-        else ""
-    )
+    """Return the headline of one verdict, which says what a later attempt or the retry came to."""
+    later = f"attempt {verdict.later_attempt}" if verdict.later_attempt else f"retry {verdict.retried_as}"
+    step = f"{later} {verdict.later_state.replace('_', ' ')} since" if verdict.later_state else ""
     if verdict.later_state == JobState.COMPLETED:
-        step = f"succeeded at attempt {verdict.later_attempt}, nothing to do"
+        step = f"succeeded at {later}, nothing to do"
     return headline(VerdictKind(verdict.verdict), step)
 
 

@@ -58,7 +58,7 @@ class StageProgressReader(serializers.Serializer[StageNow]):
 class ProgressReader(serializers.Serializer[RequestNow]):
     """The progress of a request: `as_of` of finished jobs, `queue_as_of` of queued and running ones.
 
-    `expected_end` is that of the whole chain; if it is null, `expected_basis` says for which stage and why.
+    `expected_end` is that of the request, by its stored forecast; if it is null, `expected_basis` says why.
     """
 
     request = serializers.CharField(source="request.key")
@@ -66,10 +66,11 @@ class ProgressReader(serializers.Serializer[RequestNow]):
     as_of = serializers.DateTimeField(allow_null=True)
     queue_as_of = serializers.DateTimeField(allow_null=True)
     clusters_not_asked = serializers.ListField(source="queue_unknown", child=serializers.CharField())
-    expected_end = serializers.DateTimeField(source="expected.at", allow_null=True)
-    expected_early = serializers.DateTimeField(source="expected.early", allow_null=True)
-    expected_late = serializers.DateTimeField(source="expected.late", allow_null=True)
-    expected_basis = serializers.CharField(source="expected.basis")
+    expected_end = serializers.DateField(source="forecast.columns.expected_end", allow_null=True)
+    expected_early = serializers.DateField(source="forecast.columns.expected_end_early", allow_null=True)
+    expected_late = serializers.DateField(source="forecast.columns.expected_end_late", allow_null=True)
+    expected_basis = serializers.CharField(source="forecast.basis")
+    expected_as_of = serializers.DateTimeField(source="forecast.at", allow_null=True)
     stages = StageProgressReader(many=True)
 
 

@@ -8,7 +8,7 @@ from apps.production.enums import Verb
 from apps.production.events import kind_of_move
 from apps.production.models import Request
 from apps.progress.domain.attention import note_attention
-from apps.progress.domain.forecast import keep_forecasts, note_starts
+from apps.progress.domain.forecast import keep_forecasts, keep_queue_forecasts, note_starts
 from apps.progress.domain.production_report import freeze_report
 from apps.progress.domain.stage_history import count_request
 
@@ -33,8 +33,20 @@ def on_progress(event: Event) -> None:
     now, pk = timezone.now(), int(event.target_id)
     if event.kind == kind_of_move(Verb.QUEUE):
         note_starts(at=now)
-    keep_forecasts(at=now, request=pk)
+    keep_forecasts(at=now, requests=Request.objects.filter(pk=pk))
     note_attention(at=now, request=pk)
+
+
+@subscribe(
+    "progress.forecast_queue",
+    "request.moved",
+    "request.priority_set",
+    "share.set",
+    "hold.placed",
+    "hold.lifted",
+)
+def on_queue_changed(event: Event) -> None:
+    keep_queue_forecasts(at=timezone.now())
 
 
 @subscribe("progress.recount_stages", "cluster.removed")

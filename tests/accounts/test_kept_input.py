@@ -55,6 +55,9 @@ def test_refused_token_shows_the_input_and_saves_nothing(nova, liaison, client):
     page = client.post(NEW, sent() | {"csrfmiddlewaretoken": "x" * 32}, headers=OWN)
     assert (page.status_code, Request.objects.count()) == (403, 0)
     assert ("title", 'Muons "and" <b>') in fields_of(page)
+    labels = re.findall("<dt>(.*?)</dt>", page.content.decode())
+    assert {"Title", "Stages 1: name", "Stages 2: output dataset"} <= set(labels)
+    assert not [label for label in labels if label in {"Do", "Form key", "Version"} or "FORMS" in label]
     assert "x" * 32 not in page.content.decode()
 
 

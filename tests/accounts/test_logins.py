@@ -2,9 +2,8 @@
 
 import pytest
 from django.test import Client
-from knox.models import AuthToken
 
-from apps.accounts.models import User
+from apps.accounts.models import ApiToken, User
 from apps.accounts.web import login_guard
 from tests.factories import people
 
@@ -34,7 +33,7 @@ def test_demo_account_cannot_log_in_elsewhere(demo_user, settings):
 def test_session_and_token_of_a_demo_account_end_with_the_demo(demo_user, settings, client):
     settings.DEMO = True
     client.force_login(demo_user)
-    headers = {"Authorization": f"Token {AuthToken.objects.create(demo_user)[1]}"}
+    headers = {"Authorization": f"Token {ApiToken.objects.create(demo_user)[1]}"}
     assert (client.get("/").status_code, Client().get("/api/v1/inbox/", headers=headers).status_code) == (200, 200)
     settings.DEMO = False
     assert (client.get("/").status_code, Client().get("/api/v1/inbox/", headers=headers).status_code) == (302, 401)

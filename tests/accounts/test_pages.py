@@ -1,7 +1,8 @@
 """Login, settings and tokens in the browser's place."""
 
-from knox.models import AuthToken
+from django.test import Client
 
+from apps.accounts.models import ApiToken
 from tests.factories import people
 
 
@@ -41,21 +42,28 @@ def test_unknown_time_zone_is_refused_beside_its_field(client, liaison):
 
 def test_token_is_shown_once_works_and_is_revoked(client, liaison):
     client.force_login(liaison)
-    response = client.post("/accounts/settings/tokens/", {"days": 30})
+    response = client.post("/accounts/settings/tokens/", {"name": "nightly", "scope": "read", "days": 30})
     token = response.context["new_token"]
     assert token.encode() in response.content
     assert token.encode() not in client.get("/accounts/settings/").content
-    stored = AuthToken.objects.get(user=liaison)
+    stored = ApiToken.objects.get(user=liaison)
     assert token not in (stored.digest, stored.token_key)
+    for scheme in ("Bearer", "Token"):
+        headers = {"Authorization": f"{scheme} {token}"}
+        assert Client().get("/api/v1/requests/", headers=headers).status_code == 200
+        refused = Client().post("/api/v1/requests/", {}, content_type="application/json", headers=headers)
+        assert (refused.status_code, refused.json()) == (403, {"detail": "The scope of this token is read only."})
+    assert "nightly" in (page := client.get("/accounts/settings/").content.decode())
+    assert "Read only" in page
     client.post(f"/accounts/settings/tokens/{stored.token_key}/revoke/")
-    assert not AuthToken.objects.exists()
+    assert not ApiToken.objects.exists()
 
 
 def test_token_of_somebody_else_cannot_be_revoked(client, liaison, other_liaison):
-    instance, _ = AuthToken.objects.create(other_liaison)
+    instance, _ = ApiToken.objects.create(other_liaison)
     client.force_login(liaison)
     assert client.post(f"/accounts/settings/tokens/{instance.token_key}/revoke/").status_code == 404
-    assert AuthToken.objects.count() == 1
+    assert ApiToken.objects.count() == 1
 
 
 def test_pages_forbid_inline_script(client, liaison):

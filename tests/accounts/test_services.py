@@ -7,11 +7,10 @@ from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
-from knox.models import AuthToken
 
 from apps.accounts import domain
 from apps.accounts.enums import Role
-from apps.accounts.models import Experiment, User
+from apps.accounts.models import ApiToken, Experiment, User
 from apps.core.errors import InvalidFields
 from apps.core.models import Event
 from apps.production.domain.content.model import RequestContent
@@ -35,9 +34,12 @@ def test_admin_of_one_experiment_may_not_enter_the_back_office(db, at, nova, lia
 def test_tokens_of_one_person_have_a_limit(client, liaison, settings):
     settings.REST_KNOX = {**settings.REST_KNOX, "TOKEN_LIMIT_PER_USER": 2}
     client.force_login(liaison)
-    assert [client.post("/accounts/settings/tokens/", {"days": 5}).status_code for _ in range(3)] == [200, 200, 400]
-    AuthToken.objects.update(expiry=timezone.now() - timedelta(days=1))
-    assert client.post("/accounts/settings/tokens/", {"days": 5}).status_code == 200
+    assert [
+        client.post("/accounts/settings/tokens/", {"name": "nightly", "scope": "read", "days": 5}).status_code
+        for _ in range(3)
+    ] == [200, 200, 400]
+    ApiToken.objects.update(expiry=timezone.now() - timedelta(days=1))
+    assert client.post("/accounts/settings/tokens/", {"name": "nightly", "scope": "read", "days": 5}).status_code == 200
     assert Event.objects.filter(kind="token.created").count() == 3
 
 
@@ -47,25 +49,25 @@ def test_token_is_not_made_without_its_event(liaison, at, monkeypatch):
 
     monkeypatch.setattr(domain, "publish", fail)
     with pytest.raises(RuntimeError):
-        domain.create_token(user=liaison, days=1, by=liaison, at=at)
-    assert not AuthToken.objects.exists()
+        domain.create_token(user=liaison, name="nightly", days=1, by=liaison, at=at)
+    assert not ApiToken.objects.exists()
 
 
 def test_what_has_expired_is_forgotten(client, liaison):
     now = timezone.now()
     client.force_login(liaison)
     Session.objects.create(session_key="old", session_data="", expire_date=now - timedelta(hours=1))
-    domain.create_token(user=liaison, days=1, by=liaison, at=now)
-    domain.create_token(user=liaison, days=30, by=liaison, at=now)
+    domain.create_token(user=liaison, name="nightly", days=1, by=liaison, at=now)
+    domain.create_token(user=liaison, name="nightly", days=30, by=liaison, at=now)
     domain.forget_expired(at=now + timedelta(days=2))
-    assert AuthToken.objects.count() == 1
+    assert ApiToken.objects.count() == 1
     assert list(Session.objects.values_list("session_key", flat=True)) == [client.session.session_key]
 
 
 def test_too_many_tokens_say_what_to_do(liaison, at, settings):
     settings.REST_KNOX = {**settings.REST_KNOX, "TOKEN_LIMIT_PER_USER": 0}
     with pytest.raises(InvalidFields, match="Revoke one"):
-        domain.create_token(user=liaison, days=1, by=liaison, at=at)
+        domain.create_token(user=liaison, name="nightly", days=1, by=liaison, at=at)
 
 
 def test_unknown_zone_in_the_back_office_is_refused(admin, client):

@@ -15,7 +15,6 @@ from django.db import close_old_connections, transaction
 from drf_spectacular.generators import SchemaGenerator
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from knox.models import AuthToken
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import FailureGroup
@@ -26,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from apps.accounts.models import User
+from apps.accounts.models import ApiToken, User
 
 CHECKS = [
     not_a_server_error,
@@ -130,7 +129,7 @@ class Walk:
 def _token(user: User | None) -> dict[str, str]:
     if user is None:
         return {}
-    return {"Authorization": f"Token {AuthToken.objects.create(user, expiry=timedelta(days=1))[1]}"}
+    return {"Authorization": f"Token {ApiToken.objects.create(user, expiry=timedelta(days=1))[1]}"}
 
 
 def _lines(errors: Iterable[BaseException]) -> Iterable[str]:

@@ -9,9 +9,9 @@ import time_machine
 from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
-from knox.models import AuthToken
 
 from apps.accounts.domain import revoke_role
+from apps.accounts.models import ApiToken
 from apps.api.models import KeyedCall
 from apps.api.tasks import drop_old_calls
 from apps.core.domain.events import events_of
@@ -22,7 +22,7 @@ DRAFTS = "/api/v1/requests/"
 
 
 def token(user) -> str:
-    return AuthToken.objects.create(user, expiry=timedelta(days=1))[1]
+    return ApiToken.objects.create(user, expiry=timedelta(days=1))[1]
 
 
 def send(client, url, data, *, key=None, method="post", **headers):
@@ -111,7 +111,7 @@ def test_a_key_that_is_none_is_told(as_liaison, nova, key):
 def test_who_may_no_more_is_not_answered_from_memory(nova, liaison):
     headers = {"Authorization": f"Token {token(liaison)}"}
     assert send(Client(), DRAFTS, {"experiment": "NOVA"}, key="k", **headers).status_code == 201
-    AuthToken.objects.all().delete()
+    ApiToken.objects.all().delete()
     assert send(Client(), DRAFTS, {"experiment": "NOVA"}, key="k", **headers).status_code == 401
 
 

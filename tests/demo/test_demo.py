@@ -18,6 +18,7 @@ from apps.demo.data.people import LOGINS, PASSWORD
 from apps.demo.management.commands.demo import Command, load
 from apps.demo.simulation.world import read_campaigns
 from apps.production.models import Request
+from apps.progress.domain.stage_counts import progress_of
 from apps.statusboard.domain.sources import authenticate_source
 from apps.statusboard.models import MonitoringSource, Service, StateInterval
 
@@ -51,6 +52,12 @@ def test_demo_prints_its_logins(settings: object, tmp_path: Path, capsys: pytest
     lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
     assert lines == [[person.username, PASSWORD] for person in LOGINS]
     assert User.objects.get(username="admin").is_superuser
+
+
+def test_finished_requests_have_their_jobs(directory: Path) -> None:
+    done = Request.objects.get(title="Near detector calibration muons")
+    (stage,) = progress_of(done)
+    assert (stage.completed, stage.wanted, stage.sums.failed) == (800, 800, 0)
 
 
 def test_demo_run_again_changes_nothing(directory: Path) -> None:

@@ -26,13 +26,17 @@ def later(**delta):
     return AT + timedelta(**delta)
 
 
-def test_approver_is_asked_at_once_and_requester_reads_it_in_the_digest(mail_server, asked, liaison, approver):
+def test_approver_is_asked_at_once_and_requester_reads_it_in_the_digest(mail_server, asked, liaison, approver, browse):
     assert send(AT)
     (mail,) = mail_server.mails
     assert mail["X-To"] == mail["To"] == "opg-one@example.org"
     assert mail["Subject"] == f"[opsportal] {asked}"
     assert f"{asked} is awaiting approval" in text_of(mail)
-    assert f"https://portal.example.org/requests/{asked}/" in text_of(mail)
+    row = Notification.objects.get(user=approver)
+    link = f"/notifications/{row.pk}/"
+    assert f"https://portal.example.org{link}" in text_of(mail)
+    assert browse(approver).get(link)["Location"] == f"/requests/{asked}/"
+    assert Notification.objects.get(pk=row.pk).read_at
     assert mail["Auto-Submitted"] == "auto-generated"
     assert send(later(hours=1))
     assert len(mail_server.mails) == 1

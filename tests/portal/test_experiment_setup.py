@@ -135,6 +135,22 @@ def test_wrong_input_is_marked_and_nothing_is_saved(office, nova, changes, messa
     assert everything() == before
 
 
+def test_key_that_another_admin_takes_at_the_same_time_is_reported(office, nova, dune, monkeypatch):
+    checked, before = check(office).context["checked"], everything()
+
+    def unaware(experiment, **_):
+        Experiment.objects.get_or_create(key=experiment.key.lower(), defaults={"name": "Other"})
+
+    monkeypatch.setattr(Experiment, "full_clean", unaware)
+    page = office.post(ADDRESS, sent() | {"checked": checked})
+    assert "An experiment has this key already" in text_of(page)
+    monkeypatch.setattr(Experiment, "full_clean", lambda *_, **__: None)
+    page = office.post(f"/admin/accounts/experiment/{dune.pk}/change/", {"key": "NOVA", "name": "DUNE"}, follow=True)
+    assert "An experiment has this key already" in text_of(page)
+    assert everything()[1:] == before[1:]
+    assert sorted(Experiment.objects.values_list("key", flat=True)) == ["DUNE", "NOVA", "sbnd"]
+
+
 def test_save_without_or_with_an_outdated_check_shows_the_effect_again(office, nova):
     before = everything()
     checked = check(office).context["checked"]

@@ -17,7 +17,7 @@ from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.priority.rescoring import forget_sizes, rescore_all
 from apps.production.enums import Verb
-from apps.production.models import Attention, Request
+from apps.production.models import Attention, QueueState, Request
 from apps.progress.domain.attention import note_attention
 from apps.progress.domain.forecast import keep_forecasts, note_starts
 from apps.submission.domain import dispatch
@@ -232,6 +232,33 @@ def test_forecast_is_the_same_in_list_api_priority_and_estimate(make, browse, li
     assert "2 Dec 2026" in page
     assert "It takes 12 days" in page
     assert "2 Dec 2026" in browse(liaison).get("/requests/").content.decode()
+    # What is stored is shown everywhere, whatever has changed since.
+    day = date(2026, 12, 24)
+    start = {"expected_start_early": day, "expected_start": day, "expected_start_late": day}
+    Request.objects.filter(pk=made.pk).update(expected_end=day, expected_end_late=date(2027, 1, 8), **start)
+    api = browse(liaison).get
+    assert api(f"/api/v1/queue/{made.key}/").json()["expected_start"]["likely"] == "2026-12-24"
+    assert api(f"/api/v1/progress/{made.key}/").json()["expected_end"] == "2026-12-24"
+    page = api(f"/requests/{made.key}/?checks=now").content.decode()
+    assert page.count("24 Dec") >= 3
+    assert page.count("8 Jan") == 2, "estimate and progress"
+    assert "Thu 24 Dec" in api("/requests/queue/").content.decode()
+
+
+def test_a_change_of_the_queue_makes_new_forecasts(make, approver):
+    made, behind = make("queued"), make("queued")
+    rescore_all(at=AT)
+    keep_forecasts(at=AT)
+    QueueState.objects.update(starts=60, starts_days=60)
+    hold = place_hold(by=approver, at=AT, reason="Power cut")
+    deliver_waiting()
+    made.refresh_from_db()
+    assert (made.forecast_basis, made.forecast_at is None) == ("Unknown while all production is on hold.", False)
+    lift_hold(hold=hold, by=approver, at=AT, reason="Over")
+    deliver_waiting()
+    starts = [Request.objects.get(pk=each.pk) for each in (made, behind)]
+    assert starts[0].expected_start < starts[1].expected_start
+    assert starts[0].expected_start_early <= starts[0].expected_start <= starts[0].expected_start_late
 
 
 def test_a_request_that_a_cluster_starts_now_starts_today(make, cluster, browse, liaison):

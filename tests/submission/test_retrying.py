@@ -4,6 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from apps.diagnosis.models import Verdict
+from apps.diagnosis.wording import headline_of
 from apps.production.enums import Verb
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
@@ -44,6 +46,24 @@ def test_only_what_a_service_failed_is_sent_again(running, fail, fake):
     (again,) = retry_by_verdict(cluster=running.cluster, at=LATER)
     assert (again.indices, again.retry_of, again.created_by) == ("0", failed, "opsportal")
     assert retry_by_verdict(cluster=running.cluster, at=LATER) == [], "each once"
+
+
+def test_job_that_succeeded_as_a_retry_needs_nothing(running, fail, end_jobs):
+    failed = fail({0: "service", 1: "code"})
+    service, code = Verdict.objects.order_by("job__job_id")
+    assert (service.advice, code.advice) == ("retry", "debug")
+    retry_by_verdict(cluster=running.cluster, at=LATER)
+    again = fail({0: "service"})
+    service.refresh_from_db()
+    assert (service.retried_as, service.later_state) == (f"{again.spool_id}_0", "failed")
+    assert headline_of(service) == f"Service problem: retry {again.spool_id}_0 failed since"
+    retry_by_verdict(cluster=running.cluster, at=LATER)
+    last = fail({})
+    service.refresh_from_db()
+    code.refresh_from_db()
+    assert headline_of(service) == f"Service problem: succeeded at retry {last.spool_id}_0, nothing to do"
+    assert (service.advice, code.advice, code.later_state) == ("none", "debug", "")
+    assert last.retry_of.retry_of == failed
 
 
 def test_not_more_often_than_the_cluster_says(running, fail, fake):

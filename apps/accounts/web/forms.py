@@ -6,6 +6,8 @@ from zoneinfo import available_timezones
 from django import forms
 from django.conf import settings
 
+from apps.accounts.enums import TokenScope
+
 
 @cache  # reading the list opens hundreds of files
 def _zones() -> tuple[tuple[str, str], ...]:
@@ -21,4 +23,6 @@ class SettingsForm(forms.Form):
 
 
 class TokenForm(forms.Form):
+    name = forms.CharField(max_length=64, label="Name", widget=forms.TextInput(attrs={"placeholder": "nightly script"}))
+    scope = forms.TypedChoiceField(choices=TokenScope, coerce=TokenScope, initial=TokenScope.READ, label="Scope")
     days = forms.IntegerField(min_value=1, max_value=365, initial=90, label="Valid for days")

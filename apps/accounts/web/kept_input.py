@@ -1,13 +1,28 @@
 """A form that was refused because its login ended or changed: its input is kept on a page that sends it again."""
 
+import re
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+
+#: Fields that pages fill in by themselves: counts of rows, versions, buttons.
+_TECHNICAL = re.compile(
+    r"(_FORMS|^(action|after|checked|do|form_key|next|older|only|seen|seen_rank|shown_workflow|until|version(-\d+)?))$"
+)
 
 
 def is_own(request: HttpRequest) -> bool:
     """Whether a page of the portal sent this, as the browser says."""
     origin = f"{request.scheme}://{request.get_host()}"
     return request.headers.get("Sec-Fetch-Site") == "same-origin" or request.headers.get("Origin") == origin
+
+
+def label_of(name: str) -> str:
+    """Return the name of a field for people: `Stages 2: output dataset` for `stages-1-output_dataset`."""
+    first, *more = (part.replace("_", " ") for part in name.split("-") if part)
+    if more and more[0].isdigit():
+        first, more = f"{first} {int(more[0]) + 1}", more[1:]
+    return ": ".join([first.capitalize(), *more])
 
 
 def keep_input(request: HttpRequest, reason: str = "") -> HttpResponse:
@@ -17,8 +32,10 @@ def keep_input(request: HttpRequest, reason: str = "") -> HttpResponse:
     """
     secret = any("password" in name for name in request.POST)
     kept = [] if secret or not is_own(request) else [(n, v) for n, values in request.POST.lists() for v in values]
+    kept = [(name, value) for name, value in kept if name != "csrfmiddlewaretoken"]
     context = {
-        "kept": [(name, value) for name, value in kept if name != "csrfmiddlewaretoken"],
+        "kept": kept,
+        "typed": [(label_of(name), value) for name, value in kept if value and not _TECHNICAL.search(name)],
         "files": bool(request.FILES),
         "address": request.get_full_path(),
     }

@@ -7,10 +7,9 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
-from knox.models import AuthToken
 
 from apps.accounts import domain
-from apps.accounts.models import User
+from apps.accounts.models import ApiToken, User
 from apps.accounts.web.forms import SettingsForm, TokenForm
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
@@ -51,7 +50,7 @@ def _context(user: User, *, form: SettingsForm | None = None, **more: Any) -> di
     return {
         "form": form or SettingsForm(initial={"time_zone": user.time_zone}),
         "token_form": TokenForm(),
-        "tokens": AuthToken.objects.filter(user=user).order_by("-created"),
+        "tokens": ApiToken.objects.filter(user=user).order_by("-created"),
         "memberships": user.memberships.select_related("experiment"),
         **more,
     }

@@ -2,7 +2,8 @@
 
 from rest_framework import serializers
 
-from apps.diagnosis.enums import GroupStatus, VerdictKind
+from apps.diagnosis.domain.log_windows import MOST_LINES
+from apps.diagnosis.enums import GroupStatus, Stream, VerdictKind
 from apps.diagnosis.models import Evidence, FailureGroup, Verdict
 from apps.jobs.enums import STATE_CHOICES
 
@@ -11,6 +12,32 @@ class EvidenceSerializer(serializers.ModelSerializer):
     class Meta:
         model = Evidence
         fields = ["stream", "line", "offset", "pattern", "role", "category", "service", "text"]
+
+
+class LogQuery(serializers.Serializer):
+    """Which part of a log."""
+
+    stream = serializers.ChoiceField(choices=Stream.choices, required=False, help_text="Default: that of the cause.")
+    lines = serializers.IntegerField(min_value=1, max_value=MOST_LINES, default=50)
+    before = serializers.IntegerField(min_value=0, required=False, help_text="Lines before this byte: `earlier`.")
+
+
+class LogLineSerializer(serializers.Serializer):
+    number = serializers.IntegerField(source="line.number", allow_null=True, help_text="Null if it is not known.")
+    offset = serializers.IntegerField(source="line.offset", help_text="Of its first byte in the file.")
+    text = serializers.CharField(source="line.text")
+    known_error = serializers.CharField(source="pattern", help_text="ID of the known error that matched, or empty.")
+
+
+class LogSerializer(serializers.Serializer):
+    """Lines of a log; `problem` says why they are not from the current file."""
+
+    stream = serializers.ChoiceField(choices=Stream.choices)
+    streams = serializers.ListField(child=serializers.CharField(), help_text="Those that the job has.")
+    size_bytes = serializers.IntegerField(allow_null=True)
+    earlier = serializers.IntegerField(allow_null=True, help_text="Send it as `before` for the lines before these.")
+    problem = serializers.CharField()
+    lines = LogLineSerializer(many=True)
 
 
 class CorrectionSerializer(serializers.Serializer):
@@ -58,6 +85,7 @@ class VerdictSerializer(serializers.ModelSerializer):
             "decided_at",
             "later_attempt",
             "later_state",
+            "retried_as",
             "overridden_by",
             "overridden_at",
             "override_reason",

@@ -1,15 +1,21 @@
-"""Verdicts in the API, by the portal's id of their job."""
+"""Verdicts and logs in the API, by the portal's id of their job."""
 
 from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery, Sum
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema
+from rest_framework.response import Response
 from rest_framework.viewsets import ReadOnlyModelViewSet
 
-from apps.accounts.api import ApiViewSet, command
+from apps.accounts.api import ApiRequest, ApiView, ApiViewSet, command
+from apps.core.api.input import checked_data
 from apps.diagnosis.api.serializers import (
     AssignmentSerializer,
     CorrectionSerializer,
     GroupSerializer,
+    LogQuery,
+    LogSerializer,
     NoteSerializer,
     StatusSerializer,
     VerdictDetailSerializer,
@@ -17,10 +23,25 @@ from apps.diagnosis.api.serializers import (
 )
 from apps.diagnosis.domain import groups
 from apps.diagnosis.domain.harvest import reanalyse_log
+from apps.diagnosis.domain.log_windows import log_view
 from apps.diagnosis.domain.verdicts import override_verdict
-from apps.diagnosis.enums import GroupStatus, VerdictKind
+from apps.diagnosis.enums import GroupStatus, Stream, VerdictKind
 from apps.diagnosis.filters import FailedJobs, FailureGroups
 from apps.diagnosis.models import CauseTotals, FailureGroup, Verdict
+from apps.jobs.models import Job
+
+
+class JobLogView(ApiView):
+    """Logs of jobs."""
+
+    @extend_schema(parameters=[LogQuery], responses=LogSerializer)
+    def get(self, request: ApiRequest, pk: int) -> Response:
+        """Return the last lines of a job's log, or those before a byte, with known errors marked."""
+        wanted = checked_data(LogQuery(data=request.query_params))
+        job = get_object_or_404(Job.objects.visible_to(request.user).select_related("cluster", "experiment"), pk=pk)
+        if "stream" in wanted:
+            wanted["stream"] = Stream(wanted["stream"])
+        return Response(LogSerializer(log_view(job, **wanted)).data)
 
 
 class VerdictViewSet(ReadOnlyModelViewSet[Verdict], ApiViewSet[Verdict]):

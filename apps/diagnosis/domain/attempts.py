@@ -5,7 +5,7 @@ Attempts of a job write to the same file. The scheduler truncates it when an att
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,6 +36,8 @@ _MARKER = re.compile(
 )
 #: Zones differ by quarters of an hour, so a marker is compared with the end of an attempt within one.
 _QUARTER_SECONDS, _MARKER_SECONDS = 900, 120
+#: Cluster, job ID and first submission: IDs are recycled.
+_Key = tuple[int, str, datetime]
 
 
 @contextmanager
@@ -126,14 +128,10 @@ def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
     `job_ids` are collected or corrected attempts of jobs of this cluster.
     """
     again = Job.objects.filter(pk__in=job_ids, attempt__gt=1)
-    keys = set(again.values_list("job_id", "submitted_at"))
+    keys = set(again.values_list("cluster_id", "job_id", "submitted_at"))
     if not keys:
         return 0
-    jobs: dict[tuple[str, datetime], list[Job]] = {key: [] for key in keys}
-    for job in Job.objects.filter(cluster=cluster, job_id__in={job_id for job_id, _ in keys}).order_by("attempt"):
-        if (job.job_id, job.submitted_at) in jobs:
-            jobs[job.job_id, job.submitted_at].append(job)
-    attempts = {job.pk: same for same in jobs.values() for job in same}
+    attempts = {job.pk: same for same in _attempts(keys).values() for job in same}
     # A harvest holds its row while it stores the verdict: either it sees these attempts, or its verdict is seen here.
     list(LogHarvest.objects.select_for_update().filter(job__in=attempts).order_by("pk"))
     verdicts = Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=attempts)
@@ -143,14 +141,46 @@ def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
     return len(changed)
 
 
-def note_later_attempt(verdict: Verdict, attempts: Sequence[Job]) -> bool:
-    """Set advice and later attempt of a verdict, unsaved; return whether they changed.
+def _attempts(keys: Collection[_Key]) -> dict[_Key, list[Job]]:
+    """Return all attempts of these jobs, in order, in one query."""
+    jobs: dict[_Key, list[Job]] = {key: [] for key in keys}
+    clusters, job_ids = {key[0] for key in keys}, {key[1] for key in keys}
+    for job in Job.objects.filter(cluster__in=clusters, job_id__in=job_ids).order_by("attempt"):
+        if (job.cluster_id, job.job_id, job.submitted_at) in jobs:
+            jobs[job.cluster_id, job.job_id, job.submitted_at].append(job)
+    return jobs
 
-    Of several later attempts, a completed one counts, else the last.
+
+@transaction.atomic
+def note_retries(*, retries: Mapping[int, Job]) -> int:
+    """Note on verdicts what the retries of their jobs came to, which have IDs of their own; return how many changed.
+
+    `retries` are finished jobs by the primary key of the job that each retried.
+    """
+    rows = Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=retries)
+    verdicts, changed = list(rows.order_by("pk")), []
+    attempts = _attempts({(row.job.cluster_id, row.job.job_id, row.job.submitted_at) for row in verdicts})
+    for verdict in verdicts:
+        job, retry = verdict.job, retries[verdict.job_id]
+        verdict.retried_as, verdict.retry_state = retry.job_id, retry.state
+        if note_later_attempt(verdict, attempts[job.cluster_id, job.job_id, job.submitted_at]):
+            changed.append(verdict)
+    fields = ["advice", "later_attempt", "later_state", "retried_as", "retry_state"]
+    Verdict.objects.bulk_update(changed, fields, batch_size=500)
+    mark_dirty({hour_of(row.ended_at) for row in changed})
+    return len(changed)
+
+
+def note_later_attempt(verdict: Verdict, attempts: Sequence[Job]) -> bool:
+    """Set advice, later attempt and its state of a verdict, unsaved; return whether they changed.
+
+    Of several later attempts, a completed one counts, else the retry by the portal, else the last.
     """
     later = [job for job in attempts if job.attempt > verdict.job.attempt]
     best = max(later, key=lambda job: (job.state == JobState.COMPLETED, job.attempt), default=None)
     before = verdict.advice, verdict.later_attempt, verdict.later_state
-    verdict.advice = ADVICE_OF[VerdictKind(verdict.verdict)] if best is None else Advice.NONE
     verdict.later_attempt, verdict.later_state = (best.attempt, best.state) if best else (None, "")
+    if verdict.retry_state and verdict.later_state != JobState.COMPLETED:
+        verdict.later_attempt, verdict.later_state = None, verdict.retry_state
+    verdict.advice = Advice.NONE if verdict.later_state else ADVICE_OF[VerdictKind(verdict.verdict)]
     return before != (verdict.advice, verdict.later_attempt, verdict.later_state)

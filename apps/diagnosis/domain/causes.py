@@ -16,7 +16,7 @@ from apps.jobs.domain import rollups
 
 @dataclass(frozen=True, slots=True)
 class CauseRow:
-    """Failures by one cause in a period; of `jobs`, `succeeded` completed at a later attempt."""
+    """Failures by one cause in a period; of `jobs`, `succeeded` completed at a later attempt or retry."""
 
     verdict: str
     cause: str

@@ -247,6 +247,8 @@ def _store_verdict(job: Job, found: Diagnosis, blocks: list[Block], at: datetime
         message=message_of(decided, line),
         frame=clean_text(decided.cause.fields.get("frame", "") if decided.cause else "", 200),
     )
+    if old is not None:
+        new.retried_as, new.retry_state = old.retried_as, old.retry_state
     note_later_attempt(new, attempts_of(job))
     new.group = group_for(new, title=title_of(decided, new.message), line=line, at=at)
     copied = ("verdict", "advice", "later_attempt", "later_state", "cause", "service", "message", "frame", "group")

@@ -13,6 +13,7 @@ from apps.diagnosis.models import LogExcerpt, Verdict
 from apps.jobs.models import Job
 
 LINE_CHOICES = (10, 50, 500)
+MOST_LINES = LINE_CHOICES[-1]
 WINDOW_BYTES = 1024 * 1024
 
 

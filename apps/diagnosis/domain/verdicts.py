@@ -93,7 +93,7 @@ def override_verdict(*, job: Job, verdict: VerdictKind, by: Principal, at: datet
     if old is None:
         raise NotAllowed("This job has no verdict yet. Wait for the log analysis to finish.")
     event_old = old.verdict
-    old.verdict, old.advice = verdict, Advice.NONE if old.later_attempt else ADVICE_OF[verdict]
+    old.verdict, old.advice = verdict, Advice.NONE if old.later_state else ADVICE_OF[verdict]
     old.overridden_by, old.overridden_at, old.override_reason = str(by)[:150], at, reason.strip()
     group = old.group
     old.group = group_for(old, title=group.title if group else old.summary, line=group.line if group else "", at=at)

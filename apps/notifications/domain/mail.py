@@ -71,7 +71,8 @@ def compose(message: Message, rows: Sequence[Notification]) -> EmailMultiAlterna
                 "actor": mark_hidden(row.event.actor),
                 "at": row.event.at,
                 "reason": mark_hidden(row.text or row.event.reason),
-                "url": settings.PORTAL_URL + row.get_absolute_url(),
+                # Marks it as read and leads on to what it is about.
+                "url": settings.PORTAL_URL + reverse("notifications:open", args=[row.pk]),
             }
             for row in shown
         ],

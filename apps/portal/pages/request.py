@@ -18,6 +18,7 @@ from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.stages import argument_texts, content_of, stage_arguments
 from apps.production.domain.discussion import threads_of
 from apps.production.domain.estimates.past import estimate_for
+from apps.production.domain.forecast import forecast_of
 from apps.production.domain.holds import holds_over
 from apps.production.domain.lifecycle.moves import moves_for
 from apps.production.domain.lineage.links import may_rearrange, related_to
@@ -100,8 +101,12 @@ _REVIEWED = frozenset({RequestState.DATA_QUALITY, RequestState.DONE, RequestStat
 _WITH_OUTPUT = _REVIEWED | {RequestState.RUNNING, RequestState.COMPLETING}
 
 
-def request_page(*, request: Request, user: User, at: datetime, asked: str = "") -> dict[str, Any]:
+def request_page(
+    *, request: Request, user: User, at: datetime, asked: str = "", checks: bool = False
+) -> dict[str, Any]:
     """Return the context of the page; `asked` is the verb of the move whose form is open, or `PRIORITY`.
+
+    With `checks`, an open request is checked as of now; else only while it waits for approval.
 
     `step` is that move, if the user can make it. `progress` is set once the request is approved, `quality` once it has
     output. `level` and `feeds` say how the user follows it.
@@ -110,7 +115,8 @@ def request_page(*, request: Request, user: User, at: datetime, asked: str = "")
     moves, events = moves_for(user, request, at, slots=slots), list(events_of(request))
     prioritises = may_prioritise(user, request)
     threads, line, written = threads_of(request), line_of(request, user=user, at=at), content_of(request)
-    start = line.start.days if line and line.start else None
+    start, forecast = line.start.days if line and line.start else None, forecast_of(request)
+    ends = forecast.end if forecast and line and line.rank else None
     sets_priority = asked == PRIORITY and prioritises
     approval = approval_of(request, user, at, slots=slots)
     progress = progress_now(request, at=at) if request.approved_at else None
@@ -138,10 +144,12 @@ def request_page(*, request: Request, user: User, at: datetime, asked: str = "")
         "holds": holds_over(request),
         "needs": required_services(request, at),
         "submission_warnings": warnings_now(request, written, at=at)
-        if request.state == RequestState.AWAITING_APPROVAL
+        if request.state == RequestState.AWAITING_APPROVAL or (checks and request.state not in CLOSED)
         else warnings_at_submission(events),
         "begun": request.state in IN_PRODUCTION and not is_in_line(request),
-        "estimate": None if request.state in CLOSED else estimate_for(written, request.experiment, at, begins=start),
+        "estimate": None
+        if request.state in CLOSED
+        else estimate_for(written, request.experiment, at, begins=start, ends=ends),
         "line": line,
         "queue_length": queue_length() if line else 0,
         "threads": threads,

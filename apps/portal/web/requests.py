@@ -63,7 +63,8 @@ def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 def _page(request: AuthenticatedRequest, wanted: Request, *, asked: str, form: Any = None) -> HttpResponse:
     """Render the page with the open form; a submitted one with its problems."""
-    page = request_page(request=wanted, user=request.user, at=timezone.now(), asked=asked)
+    checks = request.GET.get("checks") == "now"
+    page = request_page(request=wanted, user=request.user, at=timezone.now(), asked=asked, checks=checks)
     if form is None:
         return render(request, "portal/request.html", {**page, "form": _empty_form(page)})
     if page["step"] is None and not page["sets_priority"]:

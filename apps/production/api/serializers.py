@@ -84,6 +84,7 @@ class RequestRow(serializers.ModelSerializer[Request]):
             "expected_start",
             "expected_end",
             "forecast_basis",
+            "forecast_at",
             "version",
             "created_at",
             "created_by",

@@ -35,6 +35,8 @@ class QueueEntry(models.Model):
     tie = models.FloatField(help_text="Orders entries with the same key, smallest first.")
     core_seconds = models.FloatField(null=True, blank=True, help_text="Estimated size; empty: unknown.")
     days = models.FloatField(null=True, blank=True, help_text="Estimated duration; empty: unknown.")
+    days_low = models.FloatField(null=True, blank=True, help_text="The duration at a fast pace.")
+    days_high = models.FloatField(null=True, blank=True, help_text="The duration at a slow pace.")
     size_basis = models.CharField(max_length=200, blank=True)
     starts_on = models.CharField(max_length=64, blank=True, help_text="The cluster that starts it now.")
     sized_at = models.DateTimeField()

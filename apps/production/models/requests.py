@@ -89,8 +89,13 @@ class Request(models.Model):
         null=True, blank=True, help_text="When jobs of it were first submitted, seen or reported, tests included."
     )
     expected_start = models.DateField(null=True, blank=True, help_text="Empty: unknown, or it has started.")
+    expected_start_early = models.DateField(null=True, blank=True)
+    expected_start_late = models.DateField(null=True, blank=True)
     expected_end = models.DateField(null=True, blank=True, help_text="When its last job is expected to finish.")
+    expected_end_early = models.DateField(null=True, blank=True)
+    expected_end_late = models.DateField(null=True, blank=True)
     forecast_basis = models.TextField(blank=True, help_text="What the forecast is based on, or why it is unknown.")
+    forecast_at = models.DateTimeField(null=True, blank=True, help_text="When the forecast was computed.")
     closed_at = models.DateTimeField(null=True, blank=True)
     closed_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"

@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils import timezone
+
 from apps.jobs.domain.claims import has_claims
 from apps.jobs.domain.jobs import totals_as_of
 from apps.jobs.domain.queue import Waiting, queue_known, waiting_of
+from apps.production.domain.forecast import Forecast, forecast_of
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import counts_of, is_located, must_be_located
 from apps.production.enums import RequestState
@@ -102,6 +105,20 @@ class RequestNow:
             max((one.expected.early for one in open_ones if one.expected.early), default=None),
             max((one.expected.late for one in open_ones if one.expected.late), default=None),
         )
+
+    @property
+    def forecast(self) -> Forecast:
+        """Return the stored forecast, which all pages show; the present one while there is none yet."""
+        return forecast_of(self.request) or computed_forecast(self, at=None)
+
+
+def computed_forecast(now: RequestNow, *, at: datetime | None) -> Forecast:
+    """Return the forecast of a running request by its progress."""
+    expected = now.expected
+    if expected.at is None or expected.early is None or expected.late is None:
+        return Forecast(basis=expected.basis, at=at)
+    early, likely, late = map(timezone.localdate, (expected.early, expected.at, expected.late))
+    return Forecast(None, (early, likely, late), expected.basis, at)
 
 
 def progress_now(request: Request, *, at: datetime) -> RequestNow:

@@ -9,11 +9,21 @@ from django.db import transaction
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState, SubmissionRefused
 from apps.clusters.schedulers.options import SubmissionOptions
+from apps.diagnosis.domain.attempts import note_retries
 from apps.jobs.domain.origin import record_array
 from apps.production.domain.holds import hold_of
 from apps.submission.domain.arrays import adapter_that_submits, batch_job, options_of
 from apps.submission.domain.outlook import outlook
-from apps.submission.domain.submissions import in_flight, index_of, jobs_of, lost, planned, publish_event, write_ranges
+from apps.submission.domain.submissions import (
+    in_flight,
+    index_of,
+    jobs_of,
+    lost,
+    planned,
+    publish_event,
+    retried_jobs,
+    write_ranges,
+)
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
 
@@ -160,6 +170,8 @@ def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
         submission.failed_indices = write_ranges(failed)
         submission.settled_at = at if ended >= submission.tasks else None
         submission.save(update_fields=["ended", "completed", "failed_indices", "settled_at"])
+        if submission.retry_of_id:
+            note_retries(retries=retried_jobs(submission))
         if submission.settled_at:
             publish_event("submission.ended", submission, at, completed=completed, failed=len(failed))
 

@@ -145,6 +145,20 @@ def completed_of(submission: Submission) -> set[int]:
     return {index for index in found if index is not None}
 
 
+def retried_jobs(submission: Submission) -> dict[int, Job]:
+    """Return the collected jobs of a retry by the primary key of each job that they retry, also of earlier retries."""
+    by_index = {index_of(submission, job.job_id): job for job in jobs_of(submission)}
+    found: dict[int, Job] = {}
+    earlier = submission.retry_of
+    while earlier is not None:
+        for pk, job_id in jobs_of(earlier).values_list("pk", "job_id"):
+            index = index_of(earlier, job_id)
+            if index is not None and index in by_index:
+                found[pk] = by_index[index]
+        earlier = earlier.retry_of
+    return found
+
+
 def failed_of(submission: Submission, *, verdict: str = "") -> list[int]:
     """Return the numbers of failed jobs that were not retried, optionally only with a verdict."""
     failed = set(read_ranges(submission.failed_indices))

@@ -17,6 +17,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.options import LOG_OWNERS
 from apps.clusters.schedulers.simulated import PARTITION
 from apps.demo.data.board import load_board
+from apps.demo.data.finished import store_finished_jobs
 from apps.demo.data.people import LOGINS, PASSWORD, load_people
 from apps.demo.data.requests import load_requests
 from apps.demo.simulation.world import write_campaigns
@@ -76,3 +77,4 @@ def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
         Cluster.objects.filter(pk=cluster.pk).update(options={**cluster.options, **options})
     if not Collection.objects.filter(cluster=cluster).exists():
         collect_again(cluster=cluster, since=since, at=at)
+        store_finished_jobs(cluster=cluster, at=at)

@@ -82,6 +82,8 @@ class Estimate:
     today: date | None = None
     #: Earliest, likeliest and latest day of the expected start; without it, no wait is counted.
     begins: tuple[date, date, date] | None = None
+    #: The end by the stored forecast; without it, the end is computed.
+    ends: tuple[date, date, date] | None = None
 
     @property
     def past_jobs(self) -> int:
@@ -106,6 +108,8 @@ class Estimate:
     @property
     def finish(self) -> tuple[date, date, date] | None:
         """Return the earliest, likeliest and latest day of the end, from the expected start, or else from today."""
+        if self.ends is not None:
+            return self.ends
         days = self.days
         if days is None or self.today is None or days.high > 36_500:
             return None
@@ -123,13 +127,14 @@ def estimate(
     datasets: Mapping[str, Dataset],
     today: date,
     begins: tuple[date, date, date] | None = None,
+    ends: tuple[date, date, date] | None = None,
     at_once: Range | None = None,
 ) -> Estimate:
     """Estimate each stage from past stages, by lower-case name; `datasets` are their outputs.
 
     `at_once` is how many jobs of the experiment ran at once, whatever their stage.
     """
-    return Estimate(estimate_stages(content.stages, past=past, datasets=datasets, at_once=at_once), today, begins)
+    return Estimate(estimate_stages(content.stages, past=past, datasets=datasets, at_once=at_once), today, begins, ends)
 
 
 def estimate_stages(

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery
@@ -19,23 +19,27 @@ from apps.production.domain.estimates.figures import (
     estimate_stages,
     jobs_at_once,
 )
+from apps.production.domain.forecast import Days
 from apps.production.domain.outputs.datasets import find_datasets
 from apps.production.models import Request, Stage, StageHistory
 
 #: An estimate uses at most this many past stages, the newest.
 MOST_PAST = 200
-#: The earliest, likeliest and latest of some days.
-Days = tuple[date, date, date]
 
 
 def estimate_for(
-    content: RequestContent, experiment: Experiment, at: datetime, *, begins: Days | None = None
+    content: RequestContent,
+    experiment: Experiment,
+    at: datetime,
+    *,
+    begins: Days | None = None,
+    ends: Days | None = None,
 ) -> Estimate:
-    """Return only the estimate. Its finish counts from the expected start, `begins`, if that is known."""
+    """Return only the estimate. Its finish is `ends`, or else counts from the expected start, `begins`, if known."""
     past = past_stages(stage_names(content.stages), experiment)
     datasets, _ = find_datasets({row.output_dataset for rows in past.values() for row in rows} - {""})
     today, at_once = timezone.localdate(at), past_at_once(experiment)
-    return estimate(content, past=past, datasets=datasets or {}, today=today, begins=begins, at_once=at_once)
+    return estimate(content, past=past, datasets=datasets or {}, today=today, begins=begins, ends=ends, at_once=at_once)
 
 
 def past_of_stages(stages: Sequence[Stage], experiment_id: int) -> dict[int, StageEstimate]:

@@ -14,6 +14,7 @@ from apps.production.domain.checks.facts import facts_for
 from apps.production.domain.checks.report import run_checks
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of
+from apps.production.domain.forecast import Forecast
 from apps.production.domain.lifecycle.guards import refusal_of
 from apps.production.domain.lifecycle.transitions import MOVES, Transition, actor_of, transitions_from
 from apps.production.domain.priority import rescoring
@@ -67,7 +68,7 @@ def apply_move(
         changes["work_began_at"] = at
     if step.new in CLOSED and step.old not in CLOSED:
         changes |= {"closed_at": at, "closed_by": by if isinstance(by, User) else None}
-        changes |= {"expected_start": None, "expected_end": None, "forecast_basis": ""}
+    changes |= Forecast().columns()  # that of another state; the event makes a new one
     move(request, to=step.new, transitions=MOVES, version=request.version + 1, **changes)
     if {step.old, step.new} & SCORED:
         rescoring.update_entry(request=request, at=at)

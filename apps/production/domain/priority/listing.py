@@ -6,6 +6,7 @@ from datetime import datetime
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
+from apps.production.domain.forecast import forecast_of
 from apps.production.domain.holds import experiments_on_hold
 from apps.production.domain.priority.expected_start import Start, expected_start
 from apps.production.domain.priority.ranks import entries_ahead, in_line, is_in_line
@@ -70,8 +71,7 @@ def queue_lines(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -
         if request := found.get(pk):
             held = _held_by(request, holds)
             entry = getattr(request, "queue_entry", None)
-            soon = entry.starts_on if entry else ""
-            start = expected_start(ahead=startable[rank - 1], state=state, at=at, held=held, starts_on=soon)
+            start = _start(request, entry, startable[rank - 1], state, at, held)
             row = _line(request, entry, rank, start, user, at)
             rows.append(row if row.is_held else replace(row, held_with=held))
     more = rows[-1].rank if rows and len(wanted) > size else None
@@ -110,8 +110,16 @@ def _place(request: Request, entry: QueueEntry, at: datetime) -> tuple[int | Non
     ahead = list(entries_ahead(entry).values_list("request__state", flat=True))
     startable = sum(state == RequestState.QUEUED for state in ahead)
     held = _held_by(request, experiments_on_hold())
-    start = expected_start(ahead=startable, state=queue_state(), at=at, held=held, starts_on=entry.starts_on)
-    return len(ahead) + 1, start
+    return len(ahead) + 1, _start(request, entry, startable, queue_state(), at, held)
+
+
+def _start(request: Request, entry: QueueEntry | None, ahead: int, state: QueueState, at: datetime, held: str) -> Start:
+    """Return the start as forecast; computed while the request has no forecast yet, or is held."""
+    forecast = forecast_of(request)
+    if forecast is None or held:
+        return expected_start(ahead=ahead, state=state, at=at, held=held, starts_on=entry.starts_on if entry else "")
+    early, likely, late = forecast.start or (None, None, None)
+    return Start(early, likely, late, forecast.basis)
 
 
 def queue_state() -> QueueState:

@@ -108,7 +108,7 @@ def rescore_all(*, at: datetime) -> int:
 
 
 _SCORE_FIELDS = ["is_queued", "points", "terms", "hand_points", "sort_key", "tie"]
-_SIZE_FIELDS = ["core_seconds", "days", "size_basis", "sized_at", "sized_version"]
+_SIZE_FIELDS = ["core_seconds", "days_low", "days", "days_high", "size_basis", "sized_at", "sized_version"]
 
 
 @transaction.atomic
@@ -200,7 +200,8 @@ def _size(entry: QueueEntry, request: Request, at: datetime) -> None:
     content = content_of(request)
     found = estimate_for(content, entry.request.experiment, at)
     requested = [stage.jobs * stage.wall_seconds for stage in content.stages if stage.jobs and stage.wall_seconds]
-    entry.days = found.days.mid if found.days else None
+    days = found.days
+    entry.days_low, entry.days, entry.days_high = (days.low, days.mid, days.high) if days else (None, None, None)
     if found.core_seconds:
         entry.core_seconds, entry.size_basis = found.core_seconds.mid, f"{found.past_jobs:,} past jobs of its stages"
     elif content.stages and len(requested) == len(content.stages):

@@ -1,0 +1,30 @@
+"""Authentication of API calls by token: `Authorization: Bearer TOKEN`, or `Token TOKEN`."""
+
+from typing import Any
+
+from knox.auth import TokenAuthentication as KnoxAuthentication
+from rest_framework.authentication import get_authorization_header
+from rest_framework.exceptions import PermissionDenied
+from rest_framework.permissions import SAFE_METHODS
+from rest_framework.request import Request
+
+from apps.accounts.enums import TokenScope
+from apps.accounts.models import ApiToken, User
+
+_SCHEMES = {b"bearer": "Bearer", b"token": "Token"}
+
+
+class TokenAuthentication(KnoxAuthentication):
+    """Knox's tokens, with the scope of each."""
+
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+        """Return user and token; None without one. Raises `AuthenticationFailed` and `PermissionDenied`."""
+        found: tuple[User, ApiToken] | None = super().authenticate(request)
+        if found and found[1].scope == TokenScope.READ and request.method not in SAFE_METHODS:
+            raise PermissionDenied("The scope of this token is read only.")
+        return found
+
+    def authenticate_header(self, request: Request) -> Any:
+        """Return the scheme of the call if it is one of ours, else that of the answer 401."""
+        words = get_authorization_header(request).lower().split()
+        return _SCHEMES.get(words[0], "Bearer") if words else "Bearer"
