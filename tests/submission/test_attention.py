@@ -121,7 +121,7 @@ def test_late_by_forecast_or_by_the_calendar_until_the_deadline_is_postponed(run
     assert attention(request) == {"late": "expected to end on 17 Jan 2027, 35 days after its deadline"}
     page = browse(liaison).get(f"/requests/{request.key}/").content.decode()
     assert "35 days after its deadline" in page
-    assert '<span class="state degraded">late</span>' in page
+    assert '<span class="state down">late</span>' in page
     assert "17 Jan 2027" in browse(liaison).get("/requests/?attention=late").content.decode()
     assert [item.todo for item in inbox_items([request], liaison, AT)] == [
         "Raise its priority or postpone the deadline"
