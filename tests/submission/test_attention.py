@@ -241,7 +241,7 @@ def test_forecast_is_the_same_in_list_api_priority_and_estimate(make, browse, li
     assert api(f"/api/v1/progress/{made.key}/").json()["expected_end"] == "2026-12-24"
     page = api(f"/requests/{made.key}/?checks=now").content.decode()
     assert page.count("24 Dec") >= 3
-    assert page.count("8 Jan") == 2, "estimate and progress"
+    assert page.count("8 Jan") >= 2, "schedule and estimate"
     assert "Thu 24 Dec" in api("/requests/queue/").content.decode()
 
 

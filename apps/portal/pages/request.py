@@ -18,7 +18,7 @@ from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.stages import argument_texts, content_of, stage_arguments
 from apps.production.domain.discussion import threads_of
 from apps.production.domain.estimates.past import estimate_for
-from apps.production.domain.forecast import forecast_of
+from apps.production.domain.forecast import Forecast, forecast_of
 from apps.production.domain.holds import holds_over
 from apps.production.domain.lifecycle.moves import moves_for
 from apps.production.domain.lineage.links import may_rearrange, related_to
@@ -30,7 +30,6 @@ from apps.production.domain.requests.status import required_services, status_of,
 from apps.production.enums import BEFORE_PRODUCTION, CLOSED, IN_PRODUCTION, Actor, AttentionKind, RequestState, Verb
 from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise
-from apps.progress.domain.expected_end import Expected
 from apps.progress.domain.progress import RequestNow, progress_now
 from apps.quality.domain.standing import standing_of as quality_of
 
@@ -40,7 +39,7 @@ class Schedule:
     """The deadline of a request against its expected end; lengths in days, from when it was approved."""
 
     started_at: datetime
-    expected: Expected
+    forecast: Forecast
     deadline: date | None
     days_gone: float
     days_left: float
@@ -53,22 +52,19 @@ class Schedule:
     @property
     def days_early(self) -> int:
         """Return how many whole days the expected end is before the deadline."""
-        return (
-            max(0, (self.deadline - timezone.localdate(self.expected.at)).days)
-            if self.deadline and self.expected.at
-            else 0
-        )
+        return max(0, (self.deadline - self.forecast.end[1]).days) if self.deadline and self.forecast.end else 0
 
 
 def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> Schedule | None:
     """Return the schedule of an approved request that is still open."""
     if progress is None or request.approved_at is None or request.state in CLOSED:
         return None
-    start, now, end = (timezone.localdate(each) for each in (request.approved_at, at, progress.expected.at or at))
+    start, now, forecast = timezone.localdate(request.approved_at), timezone.localdate(at), progress.forecast
+    end = forecast.end[1] if forecast.end else now
     due = request.deadline or end
     return Schedule(
         request.approved_at,
-        progress.expected,
+        forecast,
         request.deadline,
         days_gone=max(0, (min(now, due) - start).days),
         days_left=max(0, (min(due, max(end, now)) - max(now, start)).days),
