@@ -127,7 +127,7 @@ def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
 
     `job_ids` are collected or corrected attempts of jobs of this cluster.
     """
-    again = Job.objects.filter(pk__in=job_ids, attempt__gt=1)
+    again = Job.objects.filter(cluster=cluster, pk__in=job_ids, attempt__gt=1)
     keys = set(again.values_list("cluster_id", "job_id", "submitted_at"))
     if not keys:
         return 0
