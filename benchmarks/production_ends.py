@@ -146,6 +146,7 @@ class Ends:
                 service=services[n % len(services)],
                 state="down",
                 title="No answer",
+                episode_started_at=self.at - (n + 2) * day,
                 started_at=self.at - (n + 2) * day,
                 ended_at=self.at - (n + 1.9) * day,
                 resolution="manual",

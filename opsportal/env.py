@@ -357,6 +357,10 @@ class Environment(BaseSettings):
         default=None,
         description="Token for `/metrics`, as `Authorization: Bearer …`. None: only the OPG can read it.",
     )
+    PUBLIC_STATUS: bool = Field(
+        default=False,
+        description="Allow everybody to read the states of services: summary, calendar and badge under `/services/status/`.",
+    )
 
     @classmethod
     def settings_customise_sources(

@@ -61,6 +61,7 @@ ARCHIVE_PORTAL_TOKEN = _secret(ENV.ARCHIVE_PORTAL_TOKEN)
 MASKING_KEY = _secret(ENV.MASKING_KEY) or SECRET_KEY
 IDEMPOTENCY_HOURS = ENV.IDEMPOTENCY_HOURS
 METRICS_TOKEN = _secret(ENV.METRICS_TOKEN)
+PUBLIC_STATUS = ENV.PUBLIC_STATUS
 WEBHOOK_HTTP = ENV.WEBHOOK_HTTP
 WEBHOOK_NETWORKS = ENV.WEBHOOK_NETWORKS
 WEBHOOK_GIVE_UP_DAYS = ENV.WEBHOOK_GIVE_UP_DAYS
@@ -183,6 +184,7 @@ TEMPLATES = [
 #: The pages of a job and of a request draw on many apps and are the portal's; apps below it link to them by these.
 ABSOLUTE_URL_OVERRIDES = {
     "jobs.job": lambda job: reverse("portal:job", args=[job.pk]),
+    "statusboard.incident": lambda incident: reverse("portal:incident", args=[incident.pk]),
     "production.request": lambda request: reverse("portal:request", args=[request.key]),
 }
 FORM_RENDERER = "apps.core.web.rendering.FieldRenderer"
@@ -363,6 +365,8 @@ _EVERY_SECONDS = {
     "apps.archive.tasks.delete_expired": 86_400,
     "apps.diagnosis.domain.harvest.requeue_overdue": 30,
     "apps.diagnosis.tasks.recount_causes": 15,
+    "apps.diagnosis.domain.impact.recount.recount_marked": 15,
+    "apps.diagnosis.domain.impact.recount.verify_impacts": 86_400,
     "apps.statusboard.tasks.parse_waiting": 30,
     "apps.statusboard.tasks.mark_stale": 30,
     "apps.statusboard.domain.rules.delete_old_payloads": 86_400,

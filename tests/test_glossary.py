@@ -6,11 +6,11 @@ import pytest
 from django.conf import settings
 
 from apps.accounts.enums import Role
-from apps.diagnosis.enums import Advice, Confidence, GroupKind, GroupStatus, HarvestState, VerdictKind
+from apps.diagnosis.enums import Advice, BaselineScope, Confidence, GroupKind, GroupStatus, HarvestState, VerdictKind
 from apps.diagnosis.enums import Role as ErrorRole
 from apps.jobs.enums import STATE_CHOICES, Proof
 from apps.production.enums import RequestState, Verb
-from apps.statusboard.enums import Cause, Monitoring, Resolution, State
+from apps.statusboard.enums import Cause, Meeting, Monitoring, Resolution, State
 
 CHOICES = {
     "States of a request": RequestState.choices,
@@ -28,6 +28,8 @@ CHOICES = {
     "Monitoring of a service": Monitoring.choices,
     "Causes of a service's state": Cause.choices,
     "Resolutions of an incident": Resolution.choices,
+    "Meetings of a job and an incident": Meeting.choices,
+    "Baselines of an impact": BaselineScope.choices,
     "Proofs of a job's request": Proof.choices,
 }
 

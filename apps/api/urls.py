@@ -5,9 +5,11 @@ from rest_framework.routers import DefaultRouter
 from apps.api.views import IndexView, SchemaView, VersionView, reference
 from apps.archive.api.capture import ReceiveBatch, Report
 from apps.archive.api.jobs import ArchivedJobViewSet
+from apps.diagnosis.api.impact import ImpactView
 from apps.diagnosis.api.views import GroupViewSet, JobLogView, VerdictViewSet
 from apps.jobs.api.views import ClaimViewSet, JobRecordsView, JobViewSet, StatisticsView
 from apps.notifications.api.views import FeedsView, FollowView, NotificationViewSet, PreferencesView, WebhookViewSet
+from apps.production.api.advice import AdviceView
 from apps.production.api.approvals import DelegationViewSet, InboxViewSet
 from apps.production.api.checks import CheckRequest, EstimateRequest
 from apps.production.api.discussion import CommentViewSet
@@ -62,6 +64,8 @@ urlpatterns = [
     path("requests/<str:key>/stages/<int:number>/outputs/", Outputs.as_view(), name="stage-outputs"),
     path("requests/<str:key>/stages/<int:number>/located/", Located.as_view(), name="stage-located"),
     path("requests/<str:key>/follow/", FollowView.as_view(), name="request-follow"),
+    path("incidents/<int:pk>/impact/", ImpactView.as_view(), name="incident-impact"),
+    path("advice/", AdviceView.as_view(), name="advice"),
     path("checks/", Rules.as_view(), name="rules"),
     path("jobs/<int:pk>/log/", JobLogView.as_view(), name="job-log"),
     path("notification-preferences/", PreferencesView.as_view(), name="notification-preferences"),

@@ -169,3 +169,11 @@ ADVICE_OF = {
     VerdictKind.USER: Advice.HOLD,
     VerdictKind.UNKNOWN: Advice.ESCALATE,
 }
+
+
+class BaselineScope(models.TextChoices):
+    """Jobs that the failures during an incident are compared with."""
+
+    SITE = "site", "Same stage and site"
+    STAGE = "stage", "Same stage, any site"
+    EXPERIMENT = "experiment", "Same experiment"

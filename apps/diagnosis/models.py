@@ -6,9 +6,10 @@ from django.db import models
 from django.urls import reverse
 
 from apps.accounts.models import Experiment, ExperimentQuerySet
-from apps.clusters.models import Cluster
+from apps.clusters.models import Cluster, Site
 from apps.diagnosis.enums import (
     Advice,
+    BaselineScope,
     Category,
     Confidence,
     GroupKind,
@@ -20,6 +21,7 @@ from apps.diagnosis.enums import (
 )
 from apps.jobs.enums import STATE_CHOICES
 from apps.jobs.models import Job
+from apps.statusboard.models import Incident
 
 
 class LogHarvest(models.Model):
@@ -269,3 +271,75 @@ class DirtyCauseHour(models.Model):
 
     def __str__(self) -> str:
         return f"{self.hour:%Y-%m-%d %H}h"
+
+
+class Impact(models.Model):
+    """What an incident did to jobs, as last counted; `groups` has the figures, which equal a recount."""
+
+    incident = models.OneToOneField(Incident, on_delete=models.CASCADE, related_name="impact")
+    counted_at = models.DateTimeField()
+    bins_from = models.DateTimeField(help_text="Start of the first bin.")
+    bin_seconds = models.PositiveIntegerField()
+    bins = models.JSONField(default=dict, help_text="Failed jobs by end time, by ID of the experiment.")
+
+    def __str__(self) -> str:
+        return f"impact of incident {self.incident_id}"
+
+
+class ImpactGroup(models.Model):
+    """Jobs of one stage at one site that needed the service of an incident and ran during it."""
+
+    impact = models.ForeignKey(Impact, on_delete=models.CASCADE, related_name="groups")
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
+    request_key = models.CharField(max_length=64, blank=True)
+    stage = models.CharField(max_length=64, blank=True)
+    site = models.ForeignKey(Site, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
+    contained = models.PositiveIntegerField(default=0)
+    containing = models.PositiveIntegerField(default=0)
+    partial = models.PositiveIntegerField(default=0)
+    touching = models.PositiveIntegerField(default=0, help_text="Not exposed: they share only an end.")
+    unknown = models.PositiveIntegerField(default=0, help_text="Ran only after the incident was no longer reported.")
+    failed = models.PositiveIntegerField(default=0, help_text="Of the exposed ones.")
+    failed_core_seconds = models.BigIntegerField(default=0)
+    confirmed = models.PositiveIntegerField(default=0, help_text="Failed by verdict because of the service.")
+    confirmed_core_seconds = models.BigIntegerField(default=0)
+    succeeded = models.PositiveIntegerField(default=0, help_text="Confirmed, and completed at a later attempt.")
+    retried = models.PositiveIntegerField(default=0, help_text="Confirmed, with a later attempt that did not complete.")
+    eligible_core_seconds = models.BigIntegerField(default=0, help_text="Of confirmed jobs without a later attempt.")
+    baseline = models.CharField(max_length=16, choices=BaselineScope, blank=True, help_text="Empty: too few jobs.")
+    baseline_jobs = models.PositiveIntegerField(default=0)
+    baseline_failed = models.PositiveIntegerField(default=0)
+    clumping = models.FloatField(default=1, help_text="Variance of failures by submission over that of single jobs.")
+    cores = models.FloatField(default=0, help_text="Mean cores that the stage used in the time of the baseline.")
+
+    objects = ExperimentQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["impact", "experiment", "request_key", "stage", "site"],
+                nulls_distinct=False,
+                name="impact_group_once",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.impact}: {self.request_key} {self.stage}"
+
+    @property
+    def exposed(self) -> int:
+        return self.contained + self.containing + self.partial
+
+    @property
+    def eligible(self) -> int:
+        """Confirmed jobs without a later attempt: those to retry."""
+        return self.confirmed - self.succeeded - self.retried
+
+
+class DirtyImpact(models.Model):
+    """Marks an incident whose impact must be recounted; several rows per incident are normal."""
+
+    incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="+")
+
+    def __str__(self) -> str:
+        return f"incident {self.incident_id}"

@@ -5,6 +5,7 @@ from apps.core.domain.subscriptions import subscribe
 from apps.core.models import Event
 from apps.diagnosis.domain.attempts import follow_attempts
 from apps.diagnosis.domain.harvest import queue_harvests
+from apps.diagnosis.domain.impact.recount import mark_incidents, mark_met_by
 from apps.diagnosis.domain.verdicts import assign_experiments
 from apps.jobs.enums import Proof
 from apps.jobs.models import Job
@@ -38,3 +39,31 @@ def on_claims_decided(event: Event) -> None:
     request = Request.objects.filter(pk=event.target_id).first()
     if request is not None:
         assign_experiments(jobs=Job.objects.filter(claimed_key=request.key, proof__in=[Proof.CLAIMED, Proof.ACCEPTED]))
+
+
+@subscribe("diagnosis.count_impact_of_jobs", "jobs.linked")
+def on_jobs_met_incidents(event: Event) -> None:
+    """Have the impact of incidents that collected jobs met, or that they are the baseline of, counted again."""
+    mark_met_by(Job.objects.filter(pk__in=event.data["jobs"]))
+
+
+@subscribe(
+    "diagnosis.count_impact",
+    "incident.opened",
+    "incident.closed",
+    "incident.reopened",
+    "incident.corrected",
+    "incident.stale",
+    "incident.renewed",
+    "incident.merged",
+    "incident.split",
+)
+def on_incident_changed(event: Event) -> None:
+    """Count the impact of an incident whose times changed, and of one that it was merged into or split from."""
+    others = [event.data[name] for name in ("into", "from") if name in event.data]
+    mark_incidents([int(event.target_id), *others])
+
+
+@subscribe("diagnosis.count_impact_by_experiment", "jobs.claimed")
+def on_jobs_given_to_experiment(event: Event) -> None:
+    mark_met_by(Job.objects.filter(experiment=int(event.target_id)))

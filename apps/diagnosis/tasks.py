@@ -7,6 +7,7 @@ from apps.core.tasks import task_of
 from apps.diagnosis.domain import harvest as harvest_module
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.group_sweep import sweep_groups
+from apps.diagnosis.domain.impact import recount
 from apps.diagnosis.models import LogHarvest
 
 
@@ -23,3 +24,7 @@ task_of(harvest_module.requeue_overdue)
 @shared_task
 def recount_causes() -> None:
     sweep_groups(group_ids=recount_dirty_hours(), at=timezone.now())
+
+
+task_of(recount.recount_marked)
+task_of(recount.verify_impacts)

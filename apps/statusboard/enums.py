@@ -54,6 +54,30 @@ class Resolution(models.TextChoices):
     MANUAL = "manual", "Closed manually"
 
 
+class Effect(models.TextChoices):
+    """What planned work does to a service; at risk is announced, and no maintenance."""
+
+    DOWN = "down", "Down"
+    DEGRADED = "degraded", "Degraded"
+    AT_RISK = "at_risk", "At risk"
+
+
+class NoteKind(models.TextChoices):
+    """What a note on an incident is."""
+
+    UPDATE = "update", "Update"
+    LOG = "log", "Service log"
+
+
+class Meeting(models.TextChoices):
+    """How a job lies to an outage in time. One that only touches it was not exposed to it."""
+
+    CONTAINED = "contained", "Within the outage"
+    CONTAINING = "containing", "Around the outage"
+    PARTIAL = "partial", "Across its start or end"
+    TOUCHING = "touching", "Touching only"
+
+
 class PayloadState(models.TextChoices):
     """Processing state of a payload from a monitoring source."""
 

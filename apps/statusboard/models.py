@@ -1,5 +1,6 @@
 """Services, their state history, and what determines it: incidents, maintenance windows, monitoring sources."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Self
 
@@ -11,7 +12,7 @@ from django.db.models import F, Func, Q
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
-from apps.statusboard.enums import INCIDENT_STATES, Cause, Monitoring, PayloadState, Resolution, State
+from apps.statusboard.enums import INCIDENT_STATES, Cause, Effect, Monitoring, NoteKind, PayloadState, Resolution, State
 
 
 class Period(Func):
@@ -49,6 +50,7 @@ class MonitoringSource(models.Model):
     lease_seconds = models.PositiveIntegerField(
         default=3600, help_text="Time after which an open alert becomes stale unless it is repeated, such as 1 h."
     )
+    mapping = models.JSONField(default=dict, blank=True, help_text="Where values are in its payloads: feed json only.")
     sends_heartbeats = models.BooleanField(
         default=False,
         editable=False,
@@ -111,7 +113,10 @@ class Incident(models.Model):
     service = models.ForeignKey(Service, on_delete=models.PROTECT, related_name="incidents")
     source = models.ForeignKey(MonitoringSource, on_delete=models.PROTECT, null=True, blank=True)
     dedup_key = models.CharField(max_length=200)
-    started_at = models.DateTimeField()
+    episode_started_at = models.DateTimeField(
+        editable=False, help_text="Start as its source reports it, which identifies the episode."
+    )
+    started_at = models.DateTimeField(help_text="Start, corrected where the source was wrong.")
     ended_at = models.DateTimeField(null=True, blank=True)
     state = models.CharField(max_length=16, choices=[(state.value, state.label) for state in INCIDENT_STATES])
     title = models.CharField(max_length=200)
@@ -123,13 +128,27 @@ class Incident(models.Model):
     opened_by = models.CharField(max_length=150)
     closed_by = models.CharField(max_length=150, blank=True)
     resolution = models.CharField(max_length=16, choices=Resolution, blank=True)
+    acknowledged_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_by = models.CharField(max_length=150, blank=True)
+    post_mortem = models.TextField("post-mortem", blank=True, help_text="What happened, why, and what prevents it.")
+    merged_into = models.ForeignKey(
+        "self",
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="merged",
+        help_text="The incident of the same service that this one is an alert of.",
+    )
+
+    #: Set by ABSOLUTE_URL_OVERRIDES in the settings: the incident page is the portal's.
+    get_absolute_url: Callable[[], str]
 
     objects = SpanQuerySet.as_manager()
 
     class Meta:
         ordering = ["-started_at", "-pk"]
         constraints = [
-            models.UniqueConstraint(fields=["source", "dedup_key", "started_at"], name="incident_once"),
+            models.UniqueConstraint(fields=["source", "dedup_key", "episode_started_at"], name="incident_once"),
             models.CheckConstraint(
                 condition=Q(ended_at=None) | Q(ended_at__gte=F("started_at")), name="incident_ends_after_start"
             ),
@@ -138,6 +157,9 @@ class Incident(models.Model):
                 name="incident_resolution",
             ),
             models.CheckConstraint(condition=Q(state__in=INCIDENT_STATES), name="incident_state"),
+            models.CheckConstraint(
+                condition=Q(merged_into=None) | ~Q(merged_into=F("pk")), name="incident_not_merged_into_itself"
+            ),
         ]
         indexes = [
             models.Index(fields=["service", "started_at"]),
@@ -175,6 +197,24 @@ class IncidentChange(models.Model):
         return f"{self.state} from {self.at:%Y-%m-%d %H:%M}"
 
 
+class IncidentNote(models.Model):
+    """An update for users, or lines of the service's log that show what happened."""
+
+    incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="notes", db_index=False)
+    kind = models.CharField(max_length=8, choices=NoteKind)
+    at = models.DateTimeField()
+    by = models.CharField(max_length=150)
+    text = models.TextField()
+    origin = models.CharField(max_length=200, blank=True, help_text="Host or file of a log.")
+
+    class Meta:
+        ordering = ["at", "pk"]
+        indexes = [models.Index(fields=["incident", "at"])]
+
+    def __str__(self) -> str:
+        return self.text[:80]
+
+
 class DowntimeWindow(models.Model):
     """A maintenance window of one or more services."""
 
@@ -185,10 +225,18 @@ class DowntimeWindow(models.Model):
     ends_at = models.DateTimeField()
     cancelled_at = models.DateTimeField(null=True, blank=True)
     scheduled_by = models.CharField(max_length=150)
+    effect = models.CharField(max_length=16, choices=Effect, default=Effect.DOWN)
+    source = models.ForeignKey(
+        MonitoringSource, on_delete=models.CASCADE, null=True, blank=True, related_name="windows", editable=False
+    )
+    source_key = models.CharField(max_length=200, blank=True, editable=False)
 
     class Meta:
         ordering = ["starts_at", "pk"]
         constraints = [
+            models.UniqueConstraint(
+                fields=["source", "source_key"], condition=Q(source__isnull=False), name="window_of_source_once"
+            ),
             models.CheckConstraint(condition=Q(ends_at__gt=F("starts_at")), name="window_ends_after_start"),
         ]
         indexes = [models.Index(fields=["ends_at"])]

@@ -83,9 +83,9 @@ def test_service_page_shows_history_and_the_incidents_of_one_day(client, liaison
 def test_incident_page_offers_closing_to_those_who_may(client, liaison, shifter, outage):
     address = f"/services/incidents/{outage.pk}/"
     client.force_login(liaison)
-    assert "Close incident</h2>" not in client.get(address).content.decode()
+    assert "Close incident…</summary>" not in client.get(address).content.decode()
     client.force_login(shifter)
-    assert "Close incident</h2>" in client.get(address).content.decode()
+    assert "Close incident…</summary>" in client.get(address).content.decode()
 
 
 def test_shifter_reports_changes_and_closes_an_incident(client, shifter, samweb):
@@ -195,8 +195,8 @@ def forms(outage, samweb, now):
         (reverse("statusboard:report-incident"), {"service": "samweb", "state": "down", "title": "x"}),
         (reverse("statusboard:schedule-window"), {"services": ["samweb"], "title": "x", **later}),
         (reverse("statusboard:post-announcement"), {"title": "x"}),
-        (reverse("statusboard:update-incident", args=[outage.pk]), {"state": "down", "title": "x", **reason}),
-        (reverse("statusboard:close-incident", args=[outage.pk]), reason),
+        (reverse("portal:incident-act", args=[outage.pk, "update"]), {"state": "down", "title": "x", **reason}),
+        (reverse("portal:incident-act", args=[outage.pk, "close"]), reason),
         (reverse("statusboard:cancel-window", args=[window.pk]), reason),
         (reverse("statusboard:withdraw-announcement", args=[announcement.pk]), reason),
         (reverse("statusboard:map-alert", args=[stray.pk]), {"labels": ["job"], "service": ":none"}),

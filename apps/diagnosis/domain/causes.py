@@ -8,10 +8,12 @@ from django.db import connection, transaction
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 
 from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.domain.impact.recount import mark_met_by
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, DirtyCauseHour, Verdict
 from apps.diagnosis.wording import next_step
 from apps.jobs.domain import rollups
+from apps.jobs.models import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ def recount_hour(*, hour: datetime) -> set[int]:
     totals = counted_totals(hour)
     CauseTotals.objects.filter(hour=hour).delete()
     CauseTotals.objects.bulk_create(totals)
+    judged = Job.objects.filter(verdict__ended_at__gte=hour, verdict__ended_at__lt=hour + timedelta(hours=1))
+    mark_met_by(judged, baseline=False)
     return {row.group_id for row in totals if row.group_id}
 
 

@@ -12,6 +12,7 @@ class Migration(migrations.Migration):
         ('accounts', '0001_initial'),
         ('clusters', '0001_initial'),
         ('jobs', '0001_initial'),
+        ('statusboard', '0001_initial'),
     ]
 
     operations = [
@@ -20,6 +21,13 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('hour', models.DateTimeField(db_index=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name='DirtyImpact',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('incident', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='statusboard.incident')),
             ],
         ),
         migrations.CreateModel(
@@ -81,6 +89,45 @@ class Migration(migrations.Migration):
             options={
                 'ordering': ['at', 'pk'],
             },
+        ),
+        migrations.CreateModel(
+            name='Impact',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('counted_at', models.DateTimeField()),
+                ('bins_from', models.DateTimeField(help_text='Start of the first bin.')),
+                ('bin_seconds', models.PositiveIntegerField()),
+                ('bins', models.JSONField(default=dict, help_text='Failed jobs by end time, by ID of the experiment.')),
+                ('incident', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='impact', to='statusboard.incident')),
+            ],
+        ),
+        migrations.CreateModel(
+            name='ImpactGroup',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('request_key', models.CharField(blank=True, max_length=64)),
+                ('stage', models.CharField(blank=True, max_length=64)),
+                ('contained', models.PositiveIntegerField(default=0)),
+                ('containing', models.PositiveIntegerField(default=0)),
+                ('partial', models.PositiveIntegerField(default=0)),
+                ('touching', models.PositiveIntegerField(default=0, help_text='Not exposed: they share only an end.')),
+                ('unknown', models.PositiveIntegerField(default=0, help_text='Ran only after the incident was no longer reported.')),
+                ('failed', models.PositiveIntegerField(default=0, help_text='Of the exposed ones.')),
+                ('failed_core_seconds', models.BigIntegerField(default=0)),
+                ('confirmed', models.PositiveIntegerField(default=0, help_text='Failed by verdict because of the service.')),
+                ('confirmed_core_seconds', models.BigIntegerField(default=0)),
+                ('succeeded', models.PositiveIntegerField(default=0, help_text='Confirmed, and completed at a later attempt.')),
+                ('retried', models.PositiveIntegerField(default=0, help_text='Confirmed, with a later attempt that did not complete.')),
+                ('eligible_core_seconds', models.BigIntegerField(default=0, help_text='Of confirmed jobs without a later attempt.')),
+                ('baseline', models.CharField(blank=True, choices=[('site', 'Same stage and site'), ('stage', 'Same stage, any site'), ('experiment', 'Same experiment')], help_text='Empty: too few jobs.', max_length=16)),
+                ('baseline_jobs', models.PositiveIntegerField(default=0)),
+                ('baseline_failed', models.PositiveIntegerField(default=0)),
+                ('clumping', models.FloatField(default=1, help_text='Variance of failures by submission over that of single jobs.')),
+                ('cores', models.FloatField(default=0, help_text='Mean cores that the stage used in the time of the baseline.')),
+                ('experiment', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, to='accounts.experiment')),
+                ('impact', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='groups', to='diagnosis.impact')),
+                ('site', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, to='clusters.site')),
+            ],
         ),
         migrations.CreateModel(
             name='LogHarvest',
@@ -170,6 +217,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='causetotals',
             constraint=models.UniqueConstraint(fields=('hour', 'cluster', 'experiment', 'verdict', 'cause', 'service', 'group', 'stage'), name='cause_totals_once', nulls_distinct=False),
+        ),
+        migrations.AddConstraint(
+            model_name='impactgroup',
+            constraint=models.UniqueConstraint(fields=('impact', 'experiment', 'request_key', 'stage', 'site'), name='impact_group_once', nulls_distinct=False),
         ),
         migrations.AddIndex(
             model_name='logharvest',

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.portal.web import requests, views
+from apps.portal.web import incidents, requests, views
 
 app_name = "portal"
 urlpatterns = [
@@ -9,6 +9,8 @@ urlpatterns = [
     path("health/", views.health, name="health"),
     path("metrics", views.metrics, name="metrics"),
     path("jobs/<int:pk>/", views.job, name="job"),
+    path("services/incidents/<int:pk>/", incidents.incident_detail, name="incident"),
+    path("services/incidents/<int:pk>/<slug:verb>/", incidents.act_on_incident, name="incident-act"),
     # After the pages of production, which have the same prefix.
     path("requests/<str:key>/", requests.request_detail, name="request"),
     path("requests/<str:key>/priority/", requests.prioritise, name="request-priority"),

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from apps.accounts.models import Experiment
 from apps.statusboard.domain.board import Row
 from apps.statusboard.domain.history import claims_of_incident
-from apps.statusboard.enums import INCIDENT_STATES, Resolution, State
+from apps.statusboard.enums import INCIDENT_STATES, Effect, Resolution, State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service
 
 
@@ -112,7 +112,7 @@ class WindowSerializer(serializers.ModelSerializer[DowntimeWindow]):
 
     class Meta:
         model = DowntimeWindow
-        fields = ["id", "title", "text", "services", "starts_at", "ends_at", "cancelled_at", "scheduled_by"]
+        fields = ["id", "title", "text", "services", "effect", "starts_at", "ends_at", "cancelled_at", "scheduled_by"]
         read_only_fields = fields
 
 
@@ -122,6 +122,7 @@ class NewWindowSerializer(serializers.Serializer[DowntimeWindow]):
     services: Any = serializers.SlugRelatedField(slug_field="slug", many=True, queryset=Service.objects.all())
     starts_at = serializers.DateTimeField()
     ends_at = serializers.DateTimeField()
+    effect = serializers.ChoiceField(choices=Effect.choices, required=False)
 
 
 class AnnouncementSerializer(serializers.ModelSerializer[Announcement]):

@@ -1,10 +1,10 @@
 """Incidents from alerts of a source: an episode is identified by source, key and start, and ends once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from apps.core.domain.events import publish
 from apps.statusboard.domain.incidents import record_state, set_latest_state
@@ -26,6 +26,10 @@ class _Report:
     state: State
     at: datetime
 
+    @property
+    def started_at(self) -> datetime:
+        return self.alert.started_at or self.at
+
 
 @transaction.atomic
 def record_episode(*, source: MonitoringSource, alert: Alert, service: Service, state: State, at: datetime) -> set[int]:
@@ -34,23 +38,42 @@ def record_episode(*, source: MonitoringSource, alert: Alert, service: Service, 
     A closed episode stays closed, however often its alert is repeated. A new start is a new episode, and supersedes
     an open previous one. The source's row must be locked.
     """
-    report = _Report(source, alert, service, state, at)
     rows = Incident.objects.select_for_update(of=("self",)).filter(source=source, dedup_key=alert.dedup_key)
-    incident = rows.filter(started_at=alert.started_at).first()
+    if alert.started_at is None:
+        if (found := _episode_at(rows, alert, at)) is None:
+            return set()
+        alert = replace(alert, started_at=found)
+    report = _Report(source, alert, service, state, at)
+    incident = rows.filter(episode_started_at=report.started_at).first()
     if incident is None:
         return {service.pk} | _open(report)
     touched = {service.pk, incident.service_id}
     return touched if _update(incident, report) else set()
 
 
+def _episode_at(rows: QuerySet[Incident], alert: Alert, at: datetime) -> datetime | None:
+    """Return the start of the episode that an alert without a start is about.
+
+    It is the latest one that had not ended when the alert was reported, or else a new one; None if nothing was open
+    that could have ended.
+    """
+    reported_at = alert.reported_at or alert.ended_at or at
+    going_on = Q(ended_at=None) | Q(ended_at__gte=reported_at)
+    known = rows.filter(going_on, episode_started_at__lte=reported_at).order_by("-episode_started_at").first()
+    if known is not None:
+        return known.episode_started_at
+    return None if alert.status is Status.RESOLVED else reported_at
+
+
 def _open(report: _Report) -> set[int]:
-    alert, source = report.alert, report.source
+    alert, source, started_at = report.alert, report.source, report.started_at
     episodes = Incident.objects.filter(source=source, dedup_key=alert.dedup_key)
     incident = Incident(
         service=report.service,
         source=source,
         dedup_key=alert.dedup_key,
-        started_at=alert.started_at,
+        episode_started_at=started_at,
+        started_at=started_at,
         state=report.state,
         **_texts(alert),
         lease_expires_at=report.at + timedelta(seconds=source.lease_seconds),
@@ -59,8 +82,8 @@ def _open(report: _Report) -> set[int]:
     )
     if alert.status is Status.RESOLVED:
         _end(incident, _end_of(report), Resolution.RESOLVED, source.slug)
-    elif following := episodes.filter(started_at__gt=alert.started_at).order_by("started_at").first():
-        _end(incident, following.started_at, Resolution.SUPERSEDED, source.slug)
+    elif following := episodes.filter(episode_started_at__gt=started_at).order_by("episode_started_at").first():
+        _end(incident, following.episode_started_at, Resolution.SUPERSEDED, source.slug)
     incident.save()
     record_state(incident=incident, state=report.state, at=report.at)
     data = {"service": report.service.slug, "source": source.slug}
@@ -72,17 +95,17 @@ def _open(report: _Report) -> set[int]:
 
 def _supersede(report: _Report) -> set[int]:
     """Close earlier episodes of the same alert that were not resolved: an alert fires once at a time."""
-    start = report.alert.started_at
+    start = report.started_at
     earlier = Incident.objects.select_related("service").filter(
         Q(ended_at=None) | Q(resolution=Resolution.SUPERSEDED, ended_at__gt=start),
         source=report.source,
         dedup_key=report.alert.dedup_key,
-        started_at__lt=start,
+        episode_started_at__lt=start,
     )
     touched = set()
     for row in earlier:
         was_open = row.is_open
-        _end(row, start, Resolution.SUPERSEDED, report.source.slug)
+        _end(row, max(start, row.started_at), Resolution.SUPERSEDED, report.source.slug)
         set_latest_state(row)
         row.save()
         touched.add(row.service_id)
@@ -99,6 +122,7 @@ def _update(incident: Incident, report: _Report) -> bool:
     if incident.resolution != Resolution.MANUAL:
         if report.alert.status is Status.RESOLVED:
             end = _end_of(report)
+            end = max(end, incident.started_at)
             if incident.resolution == Resolution.RESOLVED and incident.ended_at:
                 end = max(end, incident.ended_at)
             _end(incident, end, Resolution.RESOLVED, report.source.slug)
@@ -159,16 +183,16 @@ def _end(incident: Incident, ended_at: datetime, resolution: Resolution, by: str
 
 
 def _end_of(report: _Report) -> datetime:
-    return max(report.alert.ended_at or report.at, report.alert.started_at)
+    return max(report.alert.ended_at or report.at, report.started_at)
 
 
 def _flaps(report: _Report) -> int:
     """Return the flap count: that of the previous episode plus one if it ended just before, else 0."""
-    start = report.alert.started_at
+    start = report.started_at
     before = Incident.objects.filter(
         source=report.source, dedup_key=report.alert.dedup_key, ended_at__lte=start, ended_at__gt=start - FLAP
-    ).order_by("-started_at")
-    last = before.filter(started_at__lt=start).first()
+    ).order_by("-episode_started_at")
+    last = before.filter(episode_started_at__lt=start).first()
     return last.flap_count + 1 if last else 0
 
 

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.statusboard.domain.timeline import BEGINNING, Claim, Span, build, phases, subtract
-from apps.statusboard.enums import Cause, Monitoring, State
+from apps.statusboard.enums import Cause, Effect, Monitoring, State
 from apps.statusboard.models import DowntimeWindow, Incident, MonitoringGap, MonitoringSource, Service, StateInterval
 
 #: Cause of an unknown state where no other claim exists.
@@ -84,7 +84,7 @@ def _claims(
     plans = DowntimeWindow.services.through.objects.filter(service__in=services, downtimewindow__ends_at__gt=since)
     for plan in plans.select_related("downtimewindow"):
         window = plan.downtimewindow
-        if window.over_at > window.starts_at:
+        if window.over_at > window.starts_at and window.effect != Effect.AT_RISK:
             claims[plan.service_id].append(
                 Claim(window.starts_at, window.over_at, State.MAINTENANCE, Cause.WINDOW, window.pk)
             )

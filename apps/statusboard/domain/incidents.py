@@ -11,7 +11,7 @@ from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, StaleState
 from apps.statusboard.domain.history import rebuild
-from apps.statusboard.enums import INCIDENT_STATES, Resolution, State
+from apps.statusboard.enums import Resolution, State
 from apps.statusboard.models import Incident, Service
 from apps.statusboard.permissions import require_board_role
 
@@ -35,6 +35,7 @@ def open_incident(
     incident = Incident.objects.create(
         service=service,
         dedup_key=f"hand:{uuid4().hex}",
+        episode_started_at=started_at or at,
         started_at=started_at or at,
         state=state,
         title=title,
@@ -85,7 +86,7 @@ def update_incident(
     Raises `NotAllowed`, `StaleState` if it is closed, `InvalidFields`.
     """
     require_board_role(by, "manage incidents")
-    row = _open(incident)
+    row = open_or_refuse(incident)
     if since is not None and not row.started_at <= since <= at:
         raise InvalidFields({"since": ["Choose a time between the start of the incident and now."]})
     old = record_state(incident=row, state=state, at=since or at)
@@ -106,7 +107,7 @@ def close_incident(
     Raises `NotAllowed`, `StaleState` if it is already closed, `InvalidFields`.
     """
     require_board_role(by, "manage incidents")
-    row = _open(incident)
+    row = open_or_refuse(incident)
     end = ended_at or at
     if end > at:
         raise InvalidFields({"ended_at": ["End is in the future."]})
@@ -131,7 +132,8 @@ def close_incident(
     return row
 
 
-def _open(incident: Incident) -> Incident:
+def open_or_refuse(incident: Incident) -> Incident:
+    """Return the locked row of an open incident. Raises `StaleState`."""
     row = Incident.objects.select_for_update(of=("self",)).select_related("service").get(pk=incident.pk)
     if not row.is_open:
         raise StaleState(f"“{row}” was already closed by {row.closed_by}.")
@@ -140,7 +142,7 @@ def _open(incident: Incident) -> Incident:
 
 def incidents_of(service: Service, day: date | None = None, zone: tzinfo = UTC) -> QuerySet[Incident]:
     """Return a service's incidents, optionally of one day in `zone`, newest first."""
-    incidents = Incident.objects.filter(service=service).select_related("source", "service")
+    incidents = Incident.objects.filter(service=service, merged_into=None).select_related("source", "service")
     if day is not None:
         start = datetime.combine(day, time(), zone)
         incidents = incidents.overlapping(start, datetime.combine(day + timedelta(days=1), time(), zone))
@@ -149,5 +151,5 @@ def incidents_of(service: Service, day: date | None = None, zone: tzinfo = UTC) 
 
 def open_incidents(services: Iterable[Service] | None = None) -> QuerySet[Incident]:
     """Return open incidents, newest first."""
-    incidents = Incident.objects.filter(ended_at=None, state__in=INCIDENT_STATES).select_related("source", "service")
+    incidents = Incident.objects.filter(ended_at=None, merged_into=None).select_related("source", "service")
     return incidents if services is None else incidents.filter(service__in=services)

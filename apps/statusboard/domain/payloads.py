@@ -2,7 +2,9 @@
 
 import hashlib
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import OperationalError, transaction
 from django.db.models import F
@@ -12,10 +14,16 @@ from apps.core.domain.plugins import UnknownPlugin
 from apps.statusboard.domain.alerts import record_episode
 from apps.statusboard.domain.history import rebuild
 from apps.statusboard.domain.sources import record_heartbeat
+from apps.statusboard.domain.timeline import BEGINNING
+from apps.statusboard.domain.windows import cancel_missing, record_window
 from apps.statusboard.enums import PayloadState, State
-from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
+from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload, Window
 from apps.statusboard.feeds.registry import FEEDS
-from apps.statusboard.models import LabelRule, MonitoringSource, RawPayload, Service, UnmappedAlert
+from apps.statusboard.models import Incident, LabelRule, MonitoringSource, RawPayload, Service, UnmappedAlert
+
+#: Windows of sources are kept if they end after so long ago and start before so long ahead.
+OLD = timedelta(days=30)
+AHEAD = timedelta(days=400)
 
 
 @transaction.atomic
@@ -41,8 +49,7 @@ def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
         if payload is None:
             return None
         try:
-            feed = FEEDS.get(payload.source.feed)()
-            message = feed.parse(bytes(payload.body))
+            message = read_payload(payload)
             with transaction.atomic():
                 payload.unmapped = apply_message(source=payload.source, message=message, at=payload.received_at)
         except (UnreadablePayload, UnknownPlugin) as error:
@@ -56,6 +63,17 @@ def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
         payload.notes = payload.notes.replace("\0", "")[:2000]
         payload.save(update_fields=["state", "notes", "unmapped"])
         return payload
+
+
+def read_payload(payload: RawPayload, mapping: Mapping[str, str] | None = None) -> Message:
+    """Read a stored payload, by its source's mapping or another one. Raises `UnreadablePayload`, `UnknownPlugin`."""
+    kind: Any = FEEDS.get(payload.source.feed)
+    feed: Feed = (
+        kind(payload.source.mapping if mapping is None else mapping)
+        if getattr(kind, "takes_mapping", False)
+        else kind()
+    )
+    return feed.parse(bytes(payload.body))
 
 
 @transaction.atomic
@@ -72,27 +90,78 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
         changed.update(source.services.values_list("pk", flat=True))
         since.append(covered_since)
     rules = list(LabelRule.objects.filter(source=source).select_related("service"))
-    slugs = {alert.labels["service"] for alert in message.alerts if alert.labels.get("service")}
+    reported: tuple[Alert | Window, ...] = (*message.alerts, *message.windows)
+    slugs = {each.labels["service"] for each in reported if each.labels.get("service")}
     by_slug = {service.slug: service for service in Service.objects.filter(slug__in=slugs)}
     unmapped = 0
     for alert in message.alerts:
         if alert.status is Status.HEARTBEAT:
             continue
         mapped, service, state = _map(alert, rules, by_slug)
+        if not mapped and alert.status is Status.RESOLVED and alert.started_at is None:
+            # The end of an alert without its labels: that of whatever the alert was mapped to.
+            known = Incident.objects.filter(source=source, dedup_key=alert.dedup_key).select_related("service").last()
+            mapped, service = True, known.service if known else None
+            state = State(known.state) if known else state
         if not mapped:
             unmapped += 1
             _record_unmapped(source, alert, at)
         elif service is not None:
             changed |= record_episode(source=source, alert=alert, service=service, state=state, at=at)
-            since.append(alert.started_at)
+            since.append(alert.started_at or alert.reported_at or alert.ended_at or at)
+    found, left = _apply_windows(source, message, rules, by_slug, at)
+    unmapped += left
+    changed |= found
+    if found:
+        since.append(BEGINNING)
+    if message.is_complete:
+        changed |= _close_missing(source, message, at)
     if changed:
         rebuild(service_ids=changed, since=min(since))
     return unmapped
 
 
-def _map(alert: Alert, rules: list[LabelRule], by_slug: Mapping[str, Service]) -> tuple[bool, Service | None, State]:
+def _close_missing(source: MonitoringSource, message: Message, at: datetime) -> set[int]:
+    """Close the open incidents of a source that are not in its complete list; return the ids of their services."""
+    reported = {alert.dedup_key for alert in message.alerts}
+    missing = Incident.objects.filter(source=source, ended_at=None).exclude(dedup_key__in=reported)
+    changed: set[int] = set()
+    for row in missing.select_related("service"):
+        alert = Alert(
+            row.dedup_key, Status.RESOLVED, row.episode_started_at, at, title=row.title, text=row.text, url=row.url
+        )
+        changed |= record_episode(source=source, alert=alert, service=row.service, state=State(row.state), at=at)
+    return changed
+
+
+def _apply_windows(
+    source: MonitoringSource, message: Message, rules: list[LabelRule], by_slug: Mapping[str, Service], at: datetime
+) -> tuple[set[int], int]:
+    """Plan, change and cancel windows; return the ids of services they change, and the number of unmapped windows."""
+    changed: set[int] = set()
+    unmapped = 0
+    kept = set()
+    for window in message.windows:
+        if window.ends_at <= at - OLD or window.starts_at > at + AHEAD or window.ends_at <= window.starts_at:
+            continue
+        mapped, service, _ = _map(window, rules, by_slug)
+        if not mapped:
+            unmapped += 1
+            _record_unmapped(source, window, at)
+        elif service is not None:
+            kept.add(window.key)
+            changed |= record_window(source=source, window=window, service=service, at=at)
+    if message.is_complete:
+        changed |= cancel_missing(source=source, kept=kept, at=at)
+    return changed, unmapped
+
+
+def _map(
+    alert: Alert | Window, rules: list[LabelRule], by_slug: Mapping[str, Service]
+) -> tuple[bool, Service | None, State]:
     """Return whether the alert is mapped, its service (None: ignored), and its state."""
-    state = State.DOWN if alert.severity == "critical" else State.DEGRADED
+    critical = isinstance(alert, Alert) and alert.severity == "critical"
+    state = State.DOWN if critical else State.DEGRADED
     for rule in rules:
         if all(alert.labels.get(name) == value for name, value in rule.matchers.items()):
             return True, rule.service, State(rule.state) if rule.state else state
@@ -100,11 +169,31 @@ def _map(alert: Alert, rules: list[LabelRule], by_slug: Mapping[str, Service]) -
     return service is not None, service, state
 
 
-def _record_unmapped(source: MonitoringSource, alert: Alert, at: datetime) -> None:
+def _record_unmapped(source: MonitoringSource, alert: Alert | Window, at: datetime) -> None:
     row, created = UnmappedAlert.objects.get_or_create(
         source=source,
-        dedup_key=alert.dedup_key,
+        dedup_key=alert.dedup_key if isinstance(alert, Alert) else alert.key,
         defaults={"labels": dict(alert.labels), "title": alert.title[:200], "last_seen_at": at, "count": 1},
     )
     if not created and row.last_seen_at < at:
         UnmappedAlert.objects.filter(pk=row.pk).update(count=F("count") + 1, last_seen_at=at)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a mapping would read from a stored payload, or why it cannot be read. Nothing is changed."""
+
+    payload: RawPayload
+    message: Message | None
+    error: str = ""
+
+
+def try_mapping(*, source: MonitoringSource, mapping: Mapping[str, str], most: int = 10) -> list[Trial]:
+    """Read the latest stored payloads of a source by another mapping, newest first."""
+    trials = []
+    for payload in RawPayload.objects.filter(source=source).select_related("source")[:most]:
+        try:
+            trials.append(Trial(payload, read_payload(payload, mapping)))
+        except (UnreadablePayload, UnknownPlugin) as error:
+            trials.append(Trial(payload, None, str(error)))
+    return trials

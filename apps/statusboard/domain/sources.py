@@ -1,12 +1,14 @@
 """Monitoring sources: create them, manage their tokens, and track their heartbeats and gaps."""
 
 import hmac
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Count, Exists, OuterRef, QuerySet
 
 from apps.accounts.models import Principal
+from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.domain.tokens import hash_of, new_token
 from apps.core.errors import InvalidFields
@@ -63,6 +65,14 @@ def add_token(*, source: MonitoringSource, by: Principal, at: datetime, revoke_o
     source.token_hashes = row.token_hashes
     publish(kind="source.token_added", target=row, by=by, at=at, data={"revoked_others": revoke_others})
     return token
+
+
+@transaction.atomic
+def set_mapping(*, source: MonitoringSource, mapping: Mapping[str, str], by: Principal, at: datetime) -> None:
+    """Set where values are in the payloads of a source; payloads that failed are read again."""
+    MonitoringSource.objects.filter(pk=source.pk).update(mapping=dict(mapping))
+    publish(kind="source.mapped", target=source, by=by, at=at, data={"old": source.mapping, "new": dict(mapping)})
+    enqueue("apps.statusboard.tasks.replay", source_id=source.pk)
 
 
 def authenticate_source(*, slug: str, token: str) -> MonitoringSource | None:

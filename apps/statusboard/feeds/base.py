@@ -24,18 +24,20 @@ class Status(StrEnum):
 class Alert:
     """An alert of a monitoring system; `dedup_key` and `started_at` identify an episode.
 
-    Pages link to `url`: one that is not of the web is dropped, whatever the format.
+    Without a start, it is the episode that was open at `reported_at`, or one that starts then; without either, when
+    the payload arrived. Pages link to `url`: one that is not of the web is dropped, whatever the format.
     """
 
     dedup_key: str
     status: Status
-    started_at: datetime
+    started_at: datetime | None
     ended_at: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
     text: str = ""
     url: str = ""
     severity: str = ""
+    reported_at: datetime | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -47,15 +49,37 @@ class Alert:
 
 
 @dataclass(frozen=True)
-class Message:
-    """Content of a payload; `notes` lists what was skipped, and why."""
+class Window:
+    """A maintenance window as its source plans it; `effect` is that on the service, or "" if unknown."""
 
-    alerts: tuple[Alert, ...]
+    key: str
+    starts_at: datetime
+    ends_at: datetime
+    title: str
+    text: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    effect: str = ""
+    is_cancelled: bool = False
+
+
+@dataclass(frozen=True)
+class Message:
+    """Content of a payload; `notes` lists what was skipped, and why.
+
+    If it `is_complete`, whatever else the source reported as open, or planned, is over or cancelled.
+    """
+
+    alerts: tuple[Alert, ...] = ()
     notes: tuple[str, ...] = ()
+    windows: tuple[Window, ...] = ()
+    is_complete: bool = False
 
 
 class Feed(Protocol):
-    """A feed format; `name` is the value of a source's `feed` field."""
+    """A feed format; `name` is the value of a source's `feed` field.
+
+    A class that sets `takes_mapping` is made with the mapping of the source, names to text.
+    """
 
     name: str
 

@@ -6,8 +6,10 @@ from django import forms
 
 from apps.accounts.models import Experiment
 from apps.core.web.moments import LocalMomentField
-from apps.statusboard.enums import INCIDENT_STATES
-from apps.statusboard.models import Service, UnmappedAlert
+from apps.statusboard.enums import INCIDENT_STATES, Effect
+from apps.statusboard.feeds.generic import FIELDS
+from apps.statusboard.feeds.registry import FEEDS
+from apps.statusboard.models import Incident, Service, UnmappedAlert
 
 #: The choice "ignore" of a rule; not a valid slug.
 NO_SERVICE = ":none"
@@ -40,11 +42,61 @@ class CloseForm(forms.Form):
     ended_at = LocalMomentField(required=False, label="Ended", help_text="Leave empty for now.")
 
 
+class NoForm(forms.Form):
+    """A button without fields."""
+
+
+class PostForm(forms.Form):
+    text = forms.CharField(widget=forms.Textarea(attrs={"rows": 2}), label="Update", help_text="Shown to all users.")
+
+
+class LogForm(forms.Form):
+    origin = forms.CharField(max_length=200, required=False, label="Host or file")
+    text = forms.CharField(
+        widget=forms.Textarea(attrs={"rows": 6, "class": "mono"}), label="Lines", strip=False, help_text="As logged."
+    )
+
+
+class PostMortemForm(forms.Form):
+    text = forms.CharField(
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 8}),
+        label="Post-mortem",
+        help_text="What happened, why, and what prevents it.",
+    )
+
+
+class CorrectionForm(forms.Form):
+    started_at = LocalMomentField(label="Started")
+    ended_at = LocalMomentField(required=False, label="Ended", help_text="Empty while it is open.")
+    reason = forms.CharField(max_length=2000, help_text="Jobs are evaluated again with the new times.")
+
+
+class ReopenForm(forms.Form):
+    reason = forms.CharField(max_length=2000, help_text="Why it is not over.")
+
+
+class MergeForm(forms.Form):
+    """`into` is another incident of the same service."""
+
+    into = forms.ModelChoiceField(Incident.objects.none(), label="Into", help_text="It becomes an alert of this one.")
+
+    def __init__(self, *args: Any, incident: Incident, **more: Any) -> None:
+        super().__init__(*args, **more)
+        others = Incident.objects.filter(service=incident.service_id, merged_into=None).exclude(pk=incident.pk)
+        fields: dict[str, Any] = self.fields
+        fields["into"].queryset = others.order_by("-started_at")
+        fields["into"].label_from_instance = lambda one: f"{one.pk}: {one.title}"
+
+
 class WindowForm(forms.Form):
     title = forms.CharField(max_length=200, help_text="One line that describes the work.")
     services = forms.ModelMultipleChoiceField(Service.objects.all(), to_field_name="slug")
     starts_at = LocalMomentField(label="Start")
     ends_at = LocalMomentField(label="End")
+    effect = forms.ChoiceField(
+        choices=Effect.choices, initial=Effect.DOWN, required=False, help_text="At risk: announced, not maintenance."
+    )
     text = forms.CharField(
         required=False, widget=forms.Textarea(attrs={"rows": 3}), label="Impact", help_text="What it means for jobs."
     )
@@ -68,6 +120,39 @@ class AnnouncementForm(forms.Form):
         Experiment.objects.all(), required=False, to_field_name="key", help_text="Leave empty to show it to everybody."
     )
     services = forms.ModelMultipleChoiceField(Service.objects.all(), required=False, to_field_name="slug")
+
+
+class SourceForm(forms.Form):
+    slug = forms.SlugField(max_length=64, help_text="Part of the address that it posts to.")
+    name = forms.CharField(max_length=100, required=False)
+    feed = forms.ChoiceField(label="Format", choices=lambda: [(name, name) for name in FEEDS.names()])
+    heartbeat_timeout_seconds = forms.IntegerField(
+        label="Heartbeat timeout (s)",
+        min_value=60,
+        initial=900,
+        help_text="Time without a message after which its services are unknown.",
+    )
+    lease_seconds = forms.IntegerField(
+        label="Lease (s)",
+        min_value=60,
+        initial=3600,
+        help_text="Time after which an open alert is stale unless it is repeated.",
+    )
+
+
+class MappingForm(forms.Form):
+    """Where the values of a JSON payload are: a field for each name of a mapping."""
+
+    def __init__(self, data: Any = None, *, mapping: dict[str, str]) -> None:
+        super().__init__(data, initial=mapping)
+        fields: dict[str, Any] = self.fields
+        for name, about in FIELDS.items():
+            is_needed = name in ("key", "state")
+            label = name.replace("_", " ").capitalize()
+            fields[name] = forms.CharField(max_length=300, required=is_needed, label=label, help_text=about)
+
+    def mapping(self) -> dict[str, str]:
+        return {name: value for name, value in self.cleaned_data.items() if value}
 
 
 class RuleForm(forms.Form):

@@ -15,33 +15,27 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.core.domain.events import events_of
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.statusboard.domain.announcements import announcements_ahead, post_announcement, withdraw_announcement
 from apps.statusboard.domain.board import DAYS, board, board_row, state_history
-from apps.statusboard.domain.history import claims_of_incident
 from apps.statusboard.domain.incidents import (
-    close_incident,
     incidents_of,
     open_incident,
     open_incidents,
-    update_incident,
 )
 from apps.statusboard.domain.rules import add_rule
 from apps.statusboard.domain.sources import source_faults, sources_with_counts
 from apps.statusboard.domain.windows import cancel_window, schedule_window, windows_ahead, windows_of
 from apps.statusboard.enums import State
-from apps.statusboard.models import Announcement, DowntimeWindow, Incident, MonitoringSource, Service, UnmappedAlert
+from apps.statusboard.models import Announcement, DowntimeWindow, MonitoringSource, Service, UnmappedAlert
 from apps.statusboard.permissions import may_run_board
 from apps.statusboard.web.forms import (
     NO_SERVICE,
     AnnouncementForm,
-    CloseForm,
     IncidentForm,
     ReasonForm,
     RuleForm,
-    UpdateForm,
     WindowForm,
 )
 
@@ -90,45 +84,6 @@ def _day(text: str) -> date | None:
     except ValueError:
         return None
     return day if 1 < day.year < 9999 else None
-
-
-@require_safe
-def incident_detail(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    return _incident_page(request, _incident(pk))
-
-
-def _incident(pk: int) -> Incident:
-    return get_object_or_404(Incident.objects.select_related("service", "source"), pk=pk)
-
-
-def _incident_page(
-    request: AuthenticatedRequest, incident: Incident, close: forms.Form | None = None, update: forms.Form | None = None
-) -> HttpResponse:
-    values = {name: getattr(incident, name) for name in ("state", "title", "text", "url")}
-    context = {
-        "at": timezone.now(),
-        "incident": incident,
-        "states": claims_of_incident(incident),
-        "events": events_of(incident),
-        "may_run_board": may_run_board(request.user),
-        "close": close or CloseForm(),
-        "update": update or UpdateForm(initial=values, auto_id="id_update_%s"),
-    }
-    return render(request, "statusboard/incident.html", context, status=400 if close or update else 200)
-
-
-@require_POST
-def end_incident(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    incident, form = _incident(pk), CloseForm(request.POST)
-    done = _act(request, form, close_incident, incident=incident)
-    return redirect("statusboard:incident-detail", pk) if done else _incident_page(request, incident, close=form)
-
-
-@require_POST
-def change_incident(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    incident, form = _incident(pk), UpdateForm(request.POST, auto_id="id_update_%s")
-    done = _act(request, form, update_incident, incident=incident)
-    return redirect("statusboard:incident-detail", pk) if done else _incident_page(request, incident, update=form)
 
 
 @require_http_methods(["GET", "POST"])

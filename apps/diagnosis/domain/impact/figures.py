@@ -1,0 +1,188 @@
+"""Read the impact of an incident: what a user may see of it, as sums, excess and lines to retry."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import sqrt
+
+from django.db.models import Exists, OuterRef, Q, Sum
+
+from apps.accounts.models import User
+from apps.diagnosis.models import Impact, ImpactGroup
+from apps.jobs.models import QueueCount
+from apps.production.models import Request, Stage
+from apps.statusboard.models import Incident
+
+#: Standard deviations of a 95 % interval.
+SIGMAS = 1.96
+#: Delays below this are none.
+SHORTEST_DELAY = timedelta(minutes=1)
+
+_OF_STAGE = ("exposed", "failed", "confirmed", "succeeded", "retried", "eligible", "eligible_core_seconds")
+_SUMS = (
+    *_OF_STAGE,
+    "contained",
+    "containing",
+    "partial",
+    "touching",
+    "unknown",
+    "failed_core_seconds",
+    "confirmed_core_seconds",
+)
+
+
+@dataclass(frozen=True)
+class Excess:
+    """Failures over what was usual, with the ends of its 95 % interval; `jobs` are those with a baseline."""
+
+    jobs: int
+    failed: int
+    expected: float
+    value: float
+    low: float
+    high: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the excess is outside chance."""
+        return self.low > 0
+
+
+@dataclass(frozen=True)
+class StageImpact:
+    """One stage of a request: victims, and what is left to retry. `delay_seconds` is None if unknown."""
+
+    request_key: str
+    stage: str
+    exposed: int
+    failed: int
+    confirmed: int
+    succeeded: int
+    retried: int
+    eligible: int
+    eligible_core_seconds: int
+    delay_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Failed jobs by end time: the start of the first bin, the length of each, the number of jobs in each."""
+
+    start: datetime
+    seconds: int
+    failed: Sequence[int]
+
+
+@dataclass(frozen=True)
+class ImpactFigures:
+    """The impact of an incident on the jobs that a user may see; None as `excess` means no baseline."""
+
+    counted_at: datetime | None
+    exposed: int = 0
+    contained: int = 0
+    containing: int = 0
+    partial: int = 0
+    touching: int = 0
+    unknown: int = 0
+    running: int = 0
+    failed: int = 0
+    confirmed: int = 0
+    succeeded: int = 0
+    retried: int = 0
+    eligible: int = 0
+    failed_core_seconds: int = 0
+    confirmed_core_seconds: int = 0
+    eligible_core_seconds: int = 0
+    excess: Excess | None = None
+    stages: Sequence[StageImpact] = ()
+    experiments: Sequence[tuple[str, int]] = ()
+    bins: Bins | None = None
+    requests_delayed: Sequence[StageImpact] = field(default=())
+
+
+def impact_of(incident: Incident, user: User) -> ImpactFigures:
+    """Return the impact of an incident as last counted, on jobs that the user may see."""
+    impact = Impact.objects.filter(incident=incident.merged_into_id or incident.pk).first()
+    if impact is None:
+        return ImpactFigures(None, running=_running(incident, user))
+    groups = list(ImpactGroup.objects.visible_to(user).filter(impact=impact).select_related("experiment"))
+    stages = _stages(groups)
+    delayed = [row for row in stages if row.eligible and (row.delay_seconds is None or _is_delay(row))]
+    return ImpactFigures(
+        counted_at=impact.counted_at,
+        running=_running(incident, user),
+        excess=excess_of(groups),
+        stages=stages,
+        experiments=_experiments(groups),
+        bins=_bins(impact, groups),
+        requests_delayed=list({row.request_key: row for row in reversed(delayed)}.values())[::-1],
+        **{name: sum(getattr(group, name) for group in groups) for name in _SUMS},
+    )
+
+
+def _is_delay(row: StageImpact) -> bool:
+    return (row.delay_seconds or 0) >= SHORTEST_DELAY.total_seconds()
+
+
+def excess_of(groups: Iterable[ImpactGroup]) -> Excess | None:
+    """Return the excess of failures over the baselines; None if no group has one.
+
+    Two things are uncertain: how many would have failed anyhow, and the usual rate itself, which groups with the same
+    baseline share. Both vary by submission, so more than single jobs would.
+    """
+    shared: dict[tuple[object, ...], list[ImpactGroup]] = defaultdict(list)
+    for group in groups:
+        if group.baseline and group.exposed:
+            key = (group.experiment_id, group.stage, group.site_id)
+            shared[group.baseline, *key[: {"site": 3, "stage": 2, "experiment": 1}[group.baseline]]].append(group)
+    if not shared:
+        return None
+    expected = variance = 0.0
+    jobs = failed = 0
+    for members in shared.values():
+        first, exposed = members[0], sum(group.exposed for group in members)
+        jobs, failed = jobs + exposed, failed + sum(group.failed for group in members)
+        expected += exposed * first.baseline_failed / first.baseline_jobs
+        rate = (first.baseline_failed + 0.5) / (first.baseline_jobs + 1)  # never without variance
+        variance += first.clumping * rate * (1 - rate) * (exposed + exposed**2 / first.baseline_jobs)
+    value, margin = failed - expected, SIGMAS * sqrt(variance)
+    return Excess(jobs, failed, expected, value, value - margin, min(value + margin, failed))
+
+
+def _stages(groups: Iterable[ImpactGroup]) -> list[StageImpact]:
+    """Sum the groups with failed jobs by request and stage, most eligible jobs first."""
+    by_stage: dict[tuple[str, str], list[ImpactGroup]] = defaultdict(list)
+    for group in groups:
+        by_stage[group.request_key, group.stage].append(group)
+    rows = []
+    for (key, stage), members in by_stage.items():
+        sums = {name: sum(getattr(group, name) for group in members) for name in _OF_STAGE}
+        cores = members[0].cores
+        delay = sums["eligible_core_seconds"] / cores if cores else None
+        rows.append(StageImpact(key, stage, **sums, delay_seconds=delay if sums["eligible"] else 0))
+    return sorted((row for row in rows if row.failed), key=lambda row: (-row.eligible, -row.failed, row.request_key))
+
+
+def _experiments(groups: Iterable[ImpactGroup]) -> list[tuple[str, int]]:
+    """Return the failed jobs of each experiment, most first."""
+    found: dict[str, int] = defaultdict(int)
+    for group in groups:
+        found[group.experiment.name if group.experiment else "No experiment"] += group.failed
+    return sorted(((name, jobs) for name, jobs in found.items() if jobs), key=lambda each: (-each[1], each[0]))
+
+
+def _bins(impact: Impact, groups: Iterable[ImpactGroup]) -> Bins:
+    """Sum the bins of the experiments of these groups, which are those that the user may see."""
+    seen = {str(group.experiment_id or 0) for group in groups}
+    lists = [counts for experiment, counts in impact.bins.items() if experiment in seen]
+    return Bins(impact.bins_from, impact.bin_seconds, [sum(each) for each in zip(*lists, strict=True)])
+
+
+def _running(incident: Incident, user: User) -> int:
+    """Return how many jobs that need the service run now; 0 once the incident is closed."""
+    if not incident.is_open:
+        return 0
+    stage = Stage.objects.filter(request=OuterRef("request"), name=OuterRef("stage"), services=incident.service_id)
+    counts = QueueCount.objects.filter(Exists(stage) | Q(cluster__service=incident.service_id))
+    return counts.filter(request__in=Request.objects.visible_to(user)).aggregate(jobs=Sum("running"))["jobs"] or 0

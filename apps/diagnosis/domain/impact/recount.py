@@ -1,0 +1,96 @@
+"""Keep the stored impact of incidents equal to a recount: mark what changed, recount marked ones, verify at night."""
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.db import connection, transaction
+from django.db.models import DateTimeField, Exists, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Coalesce
+from django.forms.models import model_to_dict
+
+from apps.diagnosis.domain.impact.count import BASELINE, count_bins, count_groups
+from apps.diagnosis.models import DirtyImpact, Impact, ImpactGroup
+from apps.jobs.models import Job
+from apps.statusboard.domain.overlaps import FOREVER
+from apps.statusboard.models import Incident
+
+log = logging.getLogger(__name__)
+
+_IMPACT_LOCK = 4_716_031
+#: A marked incident is recounted again only after so long: jobs arrive every few seconds.
+PAUSE = timedelta(minutes=2)
+#: The nightly recount covers incidents of so many days.
+VERIFIED = timedelta(days=30)
+
+
+def mark_incidents(incidents: Iterable[int]) -> None:
+    """Mark incidents, in the caller's transaction, for a recount of their impact."""
+    DirtyImpact.objects.bulk_create(DirtyImpact(incident_id=pk) for pk in sorted(set(incidents)))
+
+
+def mark_met_by(jobs: QuerySet[Job], *, baseline: bool = True) -> None:
+    """Mark the incidents that these jobs met or, if `baseline`, whose baseline they are part of."""
+    before = BASELINE if baseline else timedelta()
+    end = Coalesce(OuterRef("ended_at"), Value(FOREVER), output_field=DateTimeField())
+    met = jobs.order_by().filter(started_at__lte=end, ended_at__gte=OuterRef("started_at") - Value(before))
+    rows = Incident.objects.filter(Exists(met)).values_list(Coalesce("merged_into", "pk"), flat=True)
+    mark_incidents(rows)
+
+
+def recount_marked(*, at: datetime, limit: int = 50) -> int:
+    """Recount the impact of marked incidents, newest first; return how many."""
+    resting = Impact.objects.filter(incident=OuterRef("incident"), counted_at__gt=at - PAUSE)
+    marked = DirtyImpact.objects.filter(~Exists(resting)).order_by("-incident_id")
+    pks = list(marked.values_list("incident_id", flat=True).distinct()[:limit])
+    for pk in pks:
+        recount_impact(incident_id=pk, at=at)
+    return len(pks)
+
+
+@transaction.atomic
+def recount_impact(*, incident_id: int, at: datetime) -> bool:
+    """Recount the impact of one incident; return whether it differs from what was stored.
+
+    Marks commit with the change that they stand for, and are removed before the count: no change is missed.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_IMPACT_LOCK, incident_id])
+    DirtyImpact.objects.filter(incident=incident_id).delete()
+    incident = Incident.objects.select_related("service").prefetch_related("merged").get(pk=incident_id)
+    Impact.objects.filter(incident__merged_into=incident).delete()
+    stored = _plain(ImpactGroup.objects.filter(impact__incident=incident))
+    groups = [] if incident.merged_into_id else count_groups(incident)
+    impact = count_bins(incident, at)
+    Impact.objects.filter(incident=incident).delete()
+    if not incident.merged_into_id:
+        impact.save()
+        for group in groups:
+            group.impact = impact
+        ImpactGroup.objects.bulk_create(groups)
+    return _plain(groups) != stored
+
+
+def _plain(groups: Iterable[ImpactGroup]) -> list[list[tuple[str, str]]]:
+    """Return the figures of groups in a form that compares."""
+    return sorted(
+        [(name, f"{value:.6g}" if isinstance(value, float) else str(value)) for name, value in sorted(row.items())]
+        for row in (model_to_dict(group, exclude=["id", "impact"]) for group in groups)
+    )
+
+
+def verify_impacts(*, at: datetime) -> int:
+    """Recount the impact of recent incidents; return, and log, how many were not as stored.
+
+    Those that are marked, or open, are not expected to be equal.
+    """
+    recent = Incident.objects.filter(Q(ended_at=None) | Q(ended_at__gt=at - VERIFIED), merged_into=None)
+    marked = set(DirtyImpact.objects.values_list("incident_id", flat=True))
+    differing = [
+        incident.pk
+        for incident in recent.order_by("pk")
+        if recount_impact(incident_id=incident.pk, at=at) and incident.pk not in marked
+    ]
+    if differing:
+        log.warning("the impact of %d incidents was not as recounted: %s", len(differing), differing[:20])
+    return len(differing)

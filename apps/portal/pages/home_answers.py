@@ -1,0 +1,187 @@
+"""The top of the home page: can we run, what broke since yesterday, failed jobs per hour beside outages."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from urllib.parse import urlencode
+
+from django.db.models import F, Sum
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from apps.accounts.models import User
+from apps.core.charts import Band, Bin, Part, Series, Tick, bars, week_strip
+from apps.diagnosis.enums import VerdictKind
+from apps.diagnosis.models import CauseTotals, ImpactGroup
+from apps.jobs.domain.records import hour_of
+from apps.jobs.enums import FAILED_STATES
+from apps.jobs.models import HourlyEnds
+from apps.production.domain.advice import Advice, submit_advice
+from apps.statusboard.domain.board import Row
+from apps.statusboard.enums import State, worst
+from apps.statusboard.models import Incident, Service, StateInterval
+
+#: Length of the jobs that the answer assumes, and the hours of the chart.
+USUAL_JOB = timedelta(hours=12)
+CHART_HOURS = 48
+#: Outages named beside the chart and in the answer.
+MOST_BANDS = 6
+
+_KINDS = {State.MAINTENANCE: "planned"}
+SERIES = [
+    Series("service", "service"),
+    Series("code", "code"),
+    Series("resource", "resource"),
+    Series("user", "user"),
+    Series("unknown", "unknown"),
+]
+
+
+@dataclass(frozen=True)
+class RunAnswer:
+    """Whether jobs can be submitted: the sign of the answer, its words, and the advice behind it."""
+
+    sign: str
+    words: str
+    advice: Advice
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Incidents since the evening before, also those that are over, and what they cost."""
+
+    since: datetime
+    incidents: Sequence[Incident]
+    confirmed: int
+    eligible: int
+
+
+def can_run(*, user: User, at: datetime) -> RunAnswer:
+    """Answer for jobs of any stage that run twelve hours."""
+    advice = submit_advice(user=user, at=at, length=USUAL_JOB)
+    down = [each.service.name for each in advice.reasons if each.submit == "no" and each.service]
+    if any(each.submit == "no" and not each.service for each in advice.reasons):
+        return RunAnswer("down", "No: do not submit", advice)
+    if down:
+        names = ", ".join(down[:3]) + (f" and {len(down) - 3} more" if len(down) > 3 else "")
+        return RunAnswer("degraded", f"Yes, except what needs {names}", advice)
+    if advice.submit == "wait":
+        return RunAnswer("degraded", "Yes, except what meets maintenance", advice)
+    return RunAnswer("degraded" if advice.reasons else "up", "Yes, with care" if advice.reasons else "Yes", advice)
+
+
+def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
+    """Return the incidents since yesterday at 18:00, those that made most jobs fail first. Two queries."""
+    today = timezone.localtime(at).date()
+    since = datetime.combine(today - timedelta(days=1), time(18), timezone.get_current_timezone())
+    rows = list(Incident.objects.filter(merged_into=None).overlapping(since, at).select_related("service")[:50])
+    groups = ImpactGroup.objects.visible_to(user).filter(impact__incident__in=rows)
+    left = F("confirmed") - F("succeeded") - F("retried")
+    sums = groups.order_by().values("impact__incident").annotate(victims=Sum("confirmed"), left=Sum(left))
+    figures = list(sums.values_list("impact__incident", "victims", "left"))
+    victims = {pk: confirmed for pk, confirmed, _ in figures}
+    rows.sort(key=lambda row: (-victims.get(row.pk, 0), -row.started_at.timestamp()))
+    return Broken(since, rows, sum(victims.values()), sum(eligible for *_, eligible in figures))
+
+
+def failures_by_hour(*, user: User, at: datetime) -> SafeString:
+    """Return the chart of failed jobs by hour and verdict, with outages as bands on the same axis. Three queries."""
+    end = hour_of(at) + timedelta(hours=1)
+    start = end - timedelta(hours=CHART_HOURS)
+    counts: dict[datetime, dict[str, int]] = defaultdict(lambda: dict.fromkeys(VerdictKind.values, 0))
+    totals = CauseTotals.objects.visible_to(user).filter(hour__gte=start, hour__lt=end).order_by()
+    for hour, verdict, jobs in totals.values_list("hour", "verdict").annotate(Sum("jobs")):
+        counts[hour][verdict] = jobs
+    ended = HourlyEnds.objects.visible_to(user).filter(hour__gte=start, hour__lt=end).order_by()
+    broken = ended.filter(state__in=FAILED_STATES).values_list("hour").annotate(Sum("jobs"))
+    for hour, jobs in broken:  # those without a verdict yet are unexplained
+        counts[hour]["unknown"] += max(0, jobs - sum(counts[hour].values()))
+    hours = [start + timedelta(hours=number) for number in range(CHART_HOURS)]
+    bins = [
+        Bin(
+            f"{timezone.localtime(hour):%a %H:%M}",
+            [counts[hour][each.name] if hour in counts else 0 for each in SERIES],
+            _failed_jobs(hour) if hour in counts else "",
+        )
+        for hour in hours
+    ]
+    most = max(bins, key=lambda each: sum(each.values))
+    sentence = f"Failed jobs per hour, last {CHART_HOURS} hours; most, {sum(most.values):,.0f}, at {most.label}"
+    return bars(
+        bins, SERIES, sentence=sentence, heading="Hour", ticks=_ticks(hours), bands=_bands(start, at), height=150
+    )
+
+
+def _failed_jobs(hour: datetime) -> str:
+    end = hour + timedelta(hours=1)
+    window = {"start": f"{hour:%Y-%m-%dT%H:%MZ}", "end": f"{end:%Y-%m-%dT%H:%MZ}"}
+    return f"{reverse('diagnosis:failed-jobs')}?{urlencode(window)}"
+
+
+def _ticks(hours: Sequence[datetime]) -> list[Tick]:
+    local = [timezone.localtime(hour) for hour in hours]
+    return [
+        Tick(number, f"{each:%a} {each.day}" if each.hour == 0 else f"{each:%H:%M}", each.hour == 0, each.hour == 6)
+        for number, each in enumerate(local)
+        if each.hour % 6 == 0
+    ]
+
+
+def _bands(start: datetime, at: datetime) -> list[Band]:
+    rows = Incident.objects.filter(merged_into=None).overlapping(start, at).select_related("service")
+    shown = sorted(rows.order_by("-started_at")[:MOST_BANDS], key=lambda row: row.started_at)
+    hour = timedelta(hours=1)
+    return [
+        Band(
+            f"{row.service.name} {row.get_state_display().lower()}",
+            row.state,
+            max(0.0, (row.started_at - start) / hour),
+            ((row.ended_at or at) - start) / hour,
+            row.get_absolute_url(),
+            _times(row),
+            number,
+        )
+        for number, row in enumerate(shown)
+    ]
+
+
+def _times(row: Incident) -> str:
+    start = f"{timezone.localtime(row.started_at):%H:%M}"
+    return f"{start}–{timezone.localtime(row.ended_at):%H:%M}" if row.ended_at else f"since {start}"
+
+
+def week_strips(rows: Iterable[Row], at: datetime) -> dict[int, SafeString]:
+    """Return the last seven days by hour of each service, by its id. One query."""
+    services: list[Service] = [row.service for row in rows]
+    zone = timezone.get_current_timezone()
+    first = timezone.localtime(at, zone).date() - timedelta(days=6)
+    days = [datetime.combine(first + timedelta(days=number), time(), zone) for number in range(7)]
+    spans: dict[int, list[StateInterval]] = defaultdict(list)
+    for span in StateInterval.objects.filter(service__in=services).overlapping(days[0], at).order_by("started_at"):
+        spans[span.service_id].append(span)
+    return {service.pk: _strip(service, spans[service.pk], days, at) for service in services}
+
+
+def _strip(service: Service, spans: Sequence[StateInterval], days: Sequence[datetime], at: datetime) -> SafeString:
+    address = reverse("statusboard:service-detail", args=[service.slug])
+    shown = []
+    for day in days:
+        parts = []
+        for number in range(24):
+            start = day + timedelta(hours=number)
+            end = min(start + timedelta(hours=1), at)
+            if start >= at:
+                break
+            met = [
+                span.state
+                for span in spans
+                if span.started_at < end and (span.ended_at is None or span.ended_at > start)
+            ]
+            state = worst(met)
+            parts.append(
+                Part(_KINDS.get(state, state), 1, f"{start:%a %H}:00 {state}", f"{address}?day={day:%Y-%m-%d}")
+            )
+        shown.append((f"{day:%a}" if day != days[-1] else "today", parts))
+    return week_strip(shown, sentence=f"{service.name} by hour, last 7 days")

@@ -1,0 +1,216 @@
+"""The page of an incident: what it cost, its course on one time axis, and what people wrote about it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.core.domain.events import events_of
+from apps.core.domain.quantities import format_duration
+from apps.diagnosis.domain.impact.count import LONGEST_SHOWN
+from apps.diagnosis.domain.impact.figures import Bins, ImpactFigures, impact_of
+from apps.statusboard.domain.history import claims_of_incident
+from apps.statusboard.domain.timeline import BEGINNING
+from apps.statusboard.enums import NoteKind
+from apps.statusboard.models import Incident, IncidentNote, StateInterval
+from apps.statusboard.permissions import may_run_board
+
+#: Distances between the ticks of a time axis.
+_TICKS = tuple(timedelta(minutes=each) for each in (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080))
+#: Height of the plot of failed jobs in pixels.
+_HEIGHT = 96
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something at a place of the axis, in percent; `width` is 0 for a moment."""
+
+    x: float
+    width: float = 0
+    label: str = ""
+    title: str = ""
+    state: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Failed jobs of one bin: place and width in percent, heights in pixels from the bottom."""
+
+    x: float
+    width: float
+    usual: float
+    above: float
+    title: str
+
+    @property
+    def usual_y(self) -> float:
+        return _HEIGHT - self.usual
+
+    @property
+    def above_y(self) -> float:
+        return _HEIGHT - self.usual - self.above
+
+
+@dataclass(frozen=True)
+class Course:
+    """The time axis of an incident and its lanes."""
+
+    bars: Sequence[Bar]
+    states: Sequence[Mark]
+    alerts: Sequence[Mark]
+    updates: Sequence[Mark]
+    ticks: Sequence[Mark]
+    wash: Mark
+    highest: int
+    bin: str
+
+
+@dataclass(frozen=True)
+class _Axis:
+    start: datetime
+    end: datetime
+
+    def place(self, at: datetime) -> float:
+        share = (at - self.start) / (self.end - self.start)
+        return round(100 * min(1.0, max(0.0, share)), 2)
+
+    def span(self, start: datetime, end: datetime | None, **more: str) -> Mark:
+        first = self.place(start)
+        return Mark(first, round(max(self.place(end or self.end) - first, 0.3), 2), **more)
+
+
+def incident_page(*, incident: Incident, user: User, at: datetime) -> dict[str, Any]:
+    """Return the context of the page of an incident, without its forms."""
+    members = [incident, *incident.merged.select_related("source").order_by("started_at", "pk")]
+    notes = list(IncidentNote.objects.filter(incident__in=members))
+    updates = [note for note in notes if note.kind == NoteKind.UPDATE]
+    figures = impact_of(incident, user)
+    ended_at = None if any(one.ended_at is None for one in members) else max(one.ended_at or at for one in members)
+    started_at = min(one.started_at for one in members)
+    same_service = Incident.objects.filter(service=incident.service_id, merged_into=None).exclude(pk=incident.pk)
+    return {
+        "at": at,
+        "incident": incident,
+        "members": members,
+        "started_at": started_at,
+        "ended_at": ended_at,
+        "lasted": (ended_at or at) - started_at,
+        "states": claims_of_incident(incident),
+        "impact": figures,
+        "course": _course(members, updates, figures, max(started_at, (ended_at or at) - LONGEST_SHOWN), ended_at, at),
+        "updates": list(enumerate(updates, 1))[::-1],
+        "logs": [note for note in notes if note.kind == NoteKind.LOG],
+        "earlier": same_service.filter(started_at__lt=started_at).order_by("-started_at")[:3],
+        "others": same_service.values_list("pk")[:1],
+        "events": events_of(incident),
+        "may_run_board": may_run_board(user),
+    }
+
+
+def _course(
+    members: Sequence[Incident],
+    updates: Sequence[IncidentNote],
+    figures: ImpactFigures,
+    started_at: datetime,
+    ended_at: datetime | None,
+    at: datetime,
+) -> Course:
+    bins = figures.bins
+    length = max((ended_at or at) - started_at, timedelta(minutes=10))
+    start = bins.start if bins else started_at - length / 2
+    axis = _Axis(start, min((ended_at or at) + length / 4, at) if ended_at else at)
+    if axis.end <= axis.start:
+        axis = _Axis(start, start + timedelta(minutes=10))
+    rows = StateInterval.objects.filter(service=members[0].service_id).overlapping(axis.start, axis.end)
+    states = [
+        axis.span(
+            max(row.started_at, axis.start),
+            row.ended_at,
+            state=row.state,
+            label=_label(row, axis),
+            title=f"{row.state} {_clock(row.started_at)} to {_clock(row.ended_at) if row.ended_at else 'now'}",
+        )
+        for row in rows.order_by("started_at")
+    ]
+    bars, highest = _bars(bins, figures, axis, started_at, ended_at or at)
+    return Course(
+        bars=bars,
+        states=states,
+        alerts=_alerts(members, axis),
+        updates=[
+            Mark(axis.place(note.at), label=str(number), title=f"{_clock(note.at)} {note}")
+            for number, note in enumerate(updates, 1)
+            if note.at <= axis.end
+        ],
+        ticks=_ticks(axis),
+        wash=axis.span(started_at, ended_at),
+        highest=highest,
+        bin=format_duration(bins.seconds) if bins else "",
+    )
+
+
+def _label(row: StateInterval, axis: _Axis) -> str:
+    """Name the state in its bar where there is room for it."""
+    start, end = max(row.started_at, axis.start), min(row.ended_at or axis.end, axis.end)
+    share = (end - start) / (axis.end - axis.start)
+    if share < 0.08:
+        return ""
+    return f"{row.state} {format_duration(round((end - start).total_seconds()))}" if share > 0.25 else row.state
+
+
+def _bars(
+    bins: Bins | None, figures: ImpactFigures, axis: _Axis, started_at: datetime, over: datetime
+) -> tuple[list[Bar], int]:
+    """Return the failed jobs by time, split at what is usual for one bin while the incident lasts."""
+    if bins is None or not bins.failed:
+        return [], 0
+    highest = max(*bins.failed, 1)
+    lasted = max((over - started_at).total_seconds(), bins.seconds)
+    usual = figures.excess.expected * bins.seconds / lasted if figures.excess else float(highest)
+    bars = []
+    for number, failed in enumerate(bins.failed):
+        start = bins.start + timedelta(seconds=number * bins.seconds)
+        end = start + timedelta(seconds=bins.seconds)
+        during = start < over and end > started_at
+        below = min(failed, usual) if during else float(failed)
+        mark = axis.span(start, min(end, axis.end))
+        bars.append(
+            Bar(
+                mark.x,
+                max(mark.width - 0.25, 0.2),
+                round(_HEIGHT * below / highest, 1),
+                round(_HEIGHT * (failed - below) / highest, 1),
+                f"{_clock(start)}: {failed} failed",
+            )
+        )
+    return bars, highest
+
+
+def _alerts(members: Iterable[Incident], axis: _Axis) -> list[Mark]:
+    marks = []
+    for number, one in enumerate(members):
+        letter = chr(ord("a") + number % 26)
+        marks.append(Mark(axis.place(one.started_at), label=letter, title=f"{_clock(one.started_at)} {one.title}"))
+        if one.ended_at:
+            title = f"{_clock(one.ended_at)} {one.title}: {one.get_resolution_display().lower()}"
+            marks.append(Mark(axis.place(one.ended_at), label="✓", title=title, state="up"))
+    return marks
+
+
+def _ticks(axis: _Axis) -> list[Mark]:
+    """Return at most seven round times."""
+    length = axis.end - axis.start
+    step = next((each for each in _TICKS if length / each <= 7), _TICKS[-1])
+    start = timezone.localtime(axis.start)
+    midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
+    first = midnight + ((start - midnight) // step + 1) * step
+    times = [first + number * step for number in range(int((axis.end - first) / step) + 1)]
+    days = step >= timedelta(days=1)
+    return [Mark(axis.place(each), label=f"{each:%a} {each.day}" if days else f"{each:%H:%M}") for each in times]
+
+
+def _clock(at: datetime) -> str:
+    return f"{timezone.localtime(max(at, BEGINNING)):%H:%M}"

@@ -1,0 +1,133 @@
+"""The board in the formats of others: Statuspage's summary.json, a calendar of windows, a badge."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from icalendar import Calendar, Event
+
+from apps.statusboard.domain.board import Row, board
+from apps.statusboard.domain.incidents import open_incidents
+from apps.statusboard.domain.windows import windows_ahead
+from apps.statusboard.enums import NoteKind, State, worst
+from apps.statusboard.models import DowntimeWindow, Incident
+
+#: Past windows stay in the calendar for so long.
+PAST = timedelta(days=90)
+
+#: Statuspage knows no unknown state; one that is not known to work is degraded there, never operational.
+_COMPONENTS = {
+    State.UP: "operational",
+    State.DEGRADED: "degraded_performance",
+    State.DOWN: "major_outage",
+    State.MAINTENANCE: "under_maintenance",
+    State.UNKNOWN: "degraded_performance",
+}
+_INDICATORS = {
+    State.UP: ("none", "All services work"),
+    State.DEGRADED: ("minor", "Some services are degraded"),
+    State.DOWN: ("major", "Some services are down"),
+    State.MAINTENANCE: ("maintenance", "Maintenance in progress"),
+    State.UNKNOWN: ("minor", "The state of some services is unknown"),
+}
+_COLOURS = {State.UP: "#1a7f4b", State.DEGRADED: "#9a6700", State.DOWN: "#b3261e", State.MAINTENANCE: "#5b4bb5"}
+
+
+def _own(at: datetime) -> list[Row]:
+    """Return the services that have a state of their own and are monitored."""
+    return [row for row in board(at, days=0) if row.has_own_state and row.cause != "not_monitored"]
+
+
+def statuspage_summary(at: datetime) -> dict[str, Any]:
+    """Return the board as Statuspage's summary.json has it. A constant number of queries."""
+    rows = _own(at)
+    indicator, description = _INDICATORS[worst([row.own for row in rows])]
+    incidents = open_incidents().prefetch_related("notes")
+    windows = windows_ahead(at)
+    return {
+        "page": {"id": "opsportal", "name": "opsportal", "time_zone": "Etc/UTC", "updated_at": at.isoformat()},
+        "status": {"indicator": indicator, "description": description},
+        "components": [
+            {
+                "id": row.service.slug,
+                "name": row.service.name,
+                "status": _COMPONENTS[row.own],
+                "updated_at": (row.since or at).isoformat(),
+                "description": row.service.kind or None,
+                "group": False,
+            }
+            for row in rows
+        ],
+        "incidents": [_incident(row) for row in incidents[:100]],
+        "scheduled_maintenances": [_maintenance(row, at) for row in windows[:100]],
+    }
+
+
+def _incident(row: Incident) -> dict[str, Any]:
+    return {
+        "id": str(row.pk),
+        "name": row.title,
+        "status": "identified" if row.acknowledged_at else "investigating",
+        "impact": "major" if row.state == State.DOWN else "minor",
+        "started_at": row.started_at.isoformat(),
+        "resolved_at": None,
+        "components": [{"id": row.service.slug, "name": row.service.name}],
+        "incident_updates": [
+            {"id": str(note.pk), "body": note.text, "created_at": note.at.isoformat()}
+            for note in reversed(row.notes.all())
+            if note.kind == NoteKind.UPDATE
+        ],
+    }
+
+
+def _maintenance(row: DowntimeWindow, at: datetime) -> dict[str, Any]:
+    return {
+        "id": str(row.pk),
+        "name": row.title,
+        "status": "in_progress" if row.starts_at <= at else "scheduled",
+        "scheduled_for": row.starts_at.isoformat(),
+        "scheduled_until": row.ends_at.isoformat(),
+        "components": [{"id": service.slug, "name": service.name} for service in row.services.all()],
+    }
+
+
+def calendar(at: datetime, host: str) -> bytes:
+    """Return the maintenance windows as iCalendar, cancelled ones included, so that calendars remove them."""
+    found = Calendar()
+    found.add("prodid", "-//opsportal//maintenance//EN")
+    found.add("version", "2.0")
+    found.add("x-wr-calname", "Maintenance")
+    rows = DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services").order_by("starts_at", "pk")
+    for row in rows:
+        event = Event()
+        names = ", ".join(service.name for service in row.services.all())
+        event.add("uid", f"window-{row.pk}@{host}")
+        event.add("dtstamp", row.cancelled_at or min(at, row.starts_at))
+        event.add("dtstart", row.starts_at)
+        event.add("dtend", row.ends_at)
+        event.add("summary", f"{names}: {row.title}" if names else row.title)
+        event.add("description", f"{row.get_effect_display()}. {row.text}".strip())
+        event.add("sequence", 1 if row.cancelled_at else 0)
+        event.add("status", "CANCELLED" if row.cancelled_at else "CONFIRMED")
+        found.add_component(event)
+    return bytes(found.to_ical())
+
+
+def badge(at: datetime) -> SafeString:
+    """Return the state of all services as a small picture: a word, not only a colour."""
+    rows = _own(at)
+    state = worst([row.own for row in rows])
+    bad = sum(row.own == state for row in rows)
+    words = "all up" if state == State.UP else f"{bad} {state.label.lower()}"
+    width = 62 + 7 * len(words)
+    return format_html(
+        '<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="20" role="img" aria-label="services: {1}">'
+        '<rect width="56" height="20" fill="#555"/><rect x="56" width="{2}" height="20" fill="{3}"/>'
+        '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
+        '<text x="5" y="14">services</text><text x="61" y="14">{1}</text></g></svg>',
+        width,
+        words,
+        width - 56,
+        _COLOURS.get(state, "#6b7280"),
+    )

@@ -1,0 +1,113 @@
+"""Corrections of what monitoring reported: times, a premature end, several alerts that are one incident."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.accounts.models import User
+from apps.core.domain.events import publish
+from apps.core.errors import InvalidFields, StaleState
+from apps.statusboard.domain.history import rebuild
+from apps.statusboard.domain.incidents import set_latest_state
+from apps.statusboard.enums import Resolution
+from apps.statusboard.models import Incident
+from apps.statusboard.permissions import require_board_role
+
+
+@transaction.atomic
+def correct_times(
+    *,
+    incident: Incident,
+    started_at: datetime,
+    by: User,
+    at: datetime,
+    reason: str,
+    ended_at: datetime | None = None,
+) -> Incident:
+    """Correct start and, of a closed incident, end; jobs are evaluated again.
+
+    The end then counts as set manually: later messages of the source do not change it. Raises `NotAllowed`,
+    `InvalidFields`.
+    """
+    row = _locked(incident, by)
+    problems: dict[str, list[str]] = {}
+    if started_at > at:
+        problems["started_at"] = ["Start is in the future."]
+    if ended_at is None and not row.is_open:
+        problems["ended_at"] = ["Enter the end, or reopen the incident."]
+    if ended_at is not None and row.is_open:
+        problems["ended_at"] = ["The incident is open. Close it instead."]
+    if ended_at is not None and ended_at > at:
+        problems["ended_at"] = ["End is in the future."]
+    if ended_at is not None and ended_at < started_at:
+        problems["ended_at"] = ["End is before the start."]
+    if not reason.strip():
+        problems["reason"] = ["Enter how you know."]
+    if problems:
+        raise InvalidFields(problems)
+    since = min(row.started_at, started_at)
+    old = {"started_at": row.started_at.isoformat(), "ended_at": row.ended_at.isoformat() if row.ended_at else ""}
+    if ended_at != row.ended_at:
+        row.ended_at, row.closed_by, row.resolution = ended_at, by.username, Resolution.MANUAL
+    row.started_at = started_at
+    if row.stale_at is not None and not row.is_open and row.stale_at >= (ended_at or at):
+        row.stale_at = None
+    set_latest_state(row)
+    row.save()
+    publish(kind="incident.corrected", target=row, by=by, at=at, reason=reason, data=old)
+    rebuild(service_ids=[row.service_id], since=since)
+    return row
+
+
+@transaction.atomic
+def reopen_incident(*, incident: Incident, by: User, at: datetime, reason: str) -> Incident:
+    """Reopen a closed incident, as if it had not ended. Raises `NotAllowed`, `StaleState`, `InvalidFields`."""
+    row = _locked(incident, by)
+    if row.is_open:
+        raise StaleState(f"“{row}” is open.")
+    if not reason.strip():
+        raise InvalidFields({"reason": ["Enter why it is not over."]})
+    ended_at = row.ended_at
+    row.ended_at, row.closed_by, row.resolution = None, "", ""
+    row.lease_expires_at = row.stale_at = None
+    set_latest_state(row)
+    row.save()
+    data = {"ended_at": ended_at.isoformat() if ended_at else ""}
+    publish(kind="incident.reopened", target=row, by=by, at=at, reason=reason, data=data)
+    rebuild(service_ids=[row.service_id], since=row.started_at)
+    return row
+
+
+@transaction.atomic
+def merge_incident(*, incident: Incident, into: Incident, by: User, at: datetime) -> Incident:
+    """Make an incident, with those merged into it, one alert of another incident of the service.
+
+    Raises `NotAllowed`, `InvalidFields`.
+    """
+    row = _locked(incident, by)
+    root = Incident.objects.select_for_update(of=("self",)).get(pk=into.pk)
+    if root.pk == row.pk or root.merged_into_id or root.service_id != row.service_id:
+        raise InvalidFields({"into": ["Choose another incident of the same service."]})
+    Incident.objects.filter(merged_into=row).update(merged_into=root)
+    row.merged_into = root
+    row.save(update_fields=["merged_into"])
+    publish(kind="incident.merged", target=row, by=by, at=at, new=f"incident {root.pk}", data={"into": root.pk})
+    return root
+
+
+@transaction.atomic
+def split_incident(*, incident: Incident, by: User, at: datetime) -> Incident:
+    """Make a merged incident one of its own again. Raises `NotAllowed`, `StaleState`."""
+    row = _locked(incident, by)
+    root = row.merged_into_id
+    if root is None:
+        raise StaleState(f"“{row}” is not merged into another incident.")
+    row.merged_into = None
+    row.save(update_fields=["merged_into"])
+    publish(kind="incident.split", target=row, by=by, at=at, old=f"incident {root}", data={"from": root})
+    return row
+
+
+def _locked(incident: Incident, by: User) -> Incident:
+    require_board_role(by, "manage incidents")
+    return Incident.objects.select_for_update(of=("self",)).select_related("service").get(pk=incident.pk)

@@ -1,0 +1,29 @@
+"""How the interval of a job lies to that of an outage, as pure functions. All spans are half-open: [start, end)."""
+
+from datetime import UTC, datetime
+
+from apps.statusboard.domain.timeline import Span
+from apps.statusboard.enums import Meeting
+
+#: End of a span that has none.
+FOREVER = datetime.max.replace(tzinfo=UTC)
+
+
+def meeting(job: Span, outage: Span) -> Meeting | None:
+    """Return how a job met an outage, or None if it did not; None as end is ongoing.
+
+    A job of zero length is the moment of its start. An outage of zero length meets nothing.
+    """
+    start, end = job.started_at, job.ended_at or FOREVER
+    began, over = outage.started_at, outage.ended_at or FOREVER
+    if over <= began:
+        return None
+    if start == end:
+        return Meeting.CONTAINED if began <= start < over else Meeting.TOUCHING if start == over else None
+    if end == began or start == over:
+        return Meeting.TOUCHING
+    if end < began or start > over:
+        return None
+    if began <= start and end <= over:
+        return Meeting.CONTAINED
+    return Meeting.CONTAINING if start <= began and over <= end else Meeting.PARTIAL

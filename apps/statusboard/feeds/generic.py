@@ -1,0 +1,98 @@
+"""JSON of any kind, read by the mapping of its source: where each value is, and which values mean what."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
+from apps.statusboard.feeds.reading import epoch, json_of, text_of, time_of
+
+#: Names of a mapping, and what each is; `key` and `state` are required.
+FIELDS = {
+    "items": "Path of the list of alerts. Empty: the payload is one alert.",
+    "key": "Path of the ID of an alert.",
+    "state": "Path of its state.",
+    "open": "States that are a problem, separated by commas. Empty: all others.",
+    "resolved": "States that are none, separated by commas.",
+    "severity": "Path of its severity; critical means down.",
+    "critical": "Severities that mean down, separated by commas.",
+    "title": "Path of its title.",
+    "text": "Path of its description.",
+    "url": "Path of a link.",
+    "started_at": "Path of its start: ISO 8601 with a zone, or seconds since 1970.",
+    "ended_at": "Path of its end.",
+    "labels": "Paths that rules can match, separated by commas.",
+}
+
+
+class GenericJson:
+    """Made with a mapping: name of a field to path or values. A path is names and numbers joined by dots."""
+
+    name = "json"
+    takes_mapping = True
+
+    def __init__(self, mapping: Mapping[str, str]) -> None:
+        self.mapping = mapping
+
+    def parse(self, body: bytes) -> Message:
+        payload = json_of(body, "a JSON payload")
+        if not self.mapping.get("key") or not self.mapping.get("state"):
+            raise UnreadablePayload("the source has no mapping yet: set where ID and state are")
+        items = _at(payload, self.mapping["items"]) if self.mapping.get("items") else [payload]
+        if not isinstance(items, list):
+            raise UnreadablePayload(f"no list at “{self.mapping['items']}”")
+        alerts, notes = [], []
+        for place, item in enumerate(items):
+            try:
+                alerts.append(self._alert(item))
+            except (ValueError, OverflowError, OSError) as error:
+                notes.append(f"alert {place} skipped: {error}")
+        return Message(tuple(alert for alert in alerts if alert), tuple(notes))
+
+    def _alert(self, item: Any) -> Alert | None:
+        key, state = self._text(item, "key"), self._text(item, "state")
+        if not key or not state:
+            raise ValueError(f"no value at “{self.mapping['state' if key else 'key']}”")
+        resolved, opens = self._values("resolved"), self._values("open")
+        if state.casefold() in resolved:
+            status = Status.RESOLVED
+        elif not opens or state.casefold() in opens:
+            status = Status.OPEN
+        else:
+            return None
+        severity = self._text(item, "severity")
+        paths = [path.strip() for path in self.mapping.get("labels", "").split(",") if path.strip()]
+        return Alert(
+            dedup_key=key[:200],
+            status=status,
+            started_at=self._time(item, "started_at"),
+            ended_at=self._time(item, "ended_at") if status is Status.RESOLVED else None,
+            labels={path.rpartition(".")[2]: text_of(_at(item, path)) for path in paths},
+            title=self._text(item, "title"),
+            text=self._text(item, "text"),
+            url=self._text(item, "url"),
+            severity="critical" if severity.casefold() in (self._values("critical") or {"critical"}) else severity,
+        )
+
+    def _values(self, name: str) -> set[str]:
+        return {value.strip().casefold() for value in self.mapping.get(name, "").split(",") if value.strip()}
+
+    def _text(self, item: Any, name: str) -> str:
+        return text_of(_at(item, self.mapping[name])) if self.mapping.get(name) else ""
+
+    def _time(self, item: Any, name: str) -> Any:
+        value = _at(item, self.mapping[name]) if self.mapping.get(name) else None
+        if isinstance(value, int | float):
+            return epoch(value)
+        return time_of(value)
+
+
+def _at(value: Any, path: str) -> Any:
+    """Return what is at a path such as `data.alerts.0.id`, or None."""
+    for name in path.split("."):
+        if isinstance(value, dict):
+            value = value.get(name)
+        elif isinstance(value, list) and name.isdigit() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return None
+    return value

@@ -1,0 +1,96 @@
+"""Calendars (iCalendar): each event is a maintenance window, a recurring one each time it takes place.
+
+OSG's calendar lacks DTSTAMP, Outlook's names zones as Windows does, and exceptions of a series have its UID.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from dateutil.rrule import rrulestr
+from icalendar import Calendar, Component
+
+from apps.statusboard.feeds.base import Message, UnreadablePayload, Window
+from apps.statusboard.feeds.reading import text_of
+
+#: A recurring event gives at most so many windows, and none later than so long after its first.
+MOST = 1_000
+HORIZON = timedelta(days=4_000)
+
+
+class Ical:
+    name = "ical"
+
+    def parse(self, body: bytes) -> Message:
+        try:
+            calendar = Calendar.from_ical(body)
+        except (ValueError, IndexError, KeyError, AttributeError) as error:
+            raise UnreadablePayload(f"invalid calendar: {error}") from error
+        if not isinstance(calendar, Component) or calendar.name != "VCALENDAR":
+            raise UnreadablePayload("not a calendar")
+        events = calendar.walk("VEVENT")
+        moved = {(_uid(event), _moment(event.decoded("RECURRENCE-ID"))) for event in events if "RECURRENCE-ID" in event}
+        windows: list[Window] = []
+        notes: list[str] = []
+        for place, event in enumerate(events):
+            try:
+                windows += _windows(event, moved)
+            except (KeyError, ValueError, TypeError, OverflowError, AttributeError) as error:
+                notes.append(f"event {place} skipped: {type(error).__name__} {error}")
+        return Message((), tuple(notes), tuple(windows), is_complete=True)
+
+
+def _windows(event: Any, moved: set[tuple[str, datetime]]) -> Iterator[Window]:
+    uid, starts_at = _uid(event), _moment(event.decoded("DTSTART"))
+    if "DTEND" in event:
+        length = _moment(event.decoded("DTEND")) - starts_at
+    else:
+        length = event.decoded("DURATION") if "DURATION" in event else timedelta(days=1)
+    title = text_of(event.get("SUMMARY")) or uid
+    names = [text_of(name) for name in getattr(event.get("CATEGORIES"), "cats", [])]
+    common: dict[str, Any] = {
+        "title": title[:200],
+        "text": text_of(event.get("DESCRIPTION")),
+        "labels": {"summary": title, "location": text_of(event.get("LOCATION")), "category": ", ".join(names)},
+        "is_cancelled": text_of(event.get("STATUS")).upper() == "CANCELLED",
+    }
+    for at in _starts(event, starts_at):
+        if "RRULE" in event and (uid, at) in moved:
+            continue
+        key = f"{uid} {at:%Y%m%dT%H%M}" if "RRULE" in event or "RECURRENCE-ID" in event else uid
+        yield Window(key=key[-200:], starts_at=at, ends_at=at + length, **common)
+
+
+def _starts(event: Any, starts_at: datetime) -> list[datetime]:
+    """Return when an event takes place, in its own zone: summer time moves none."""
+    if "RRULE" not in event:
+        return [starts_at]
+    local = event.decoded("DTSTART")
+    if not isinstance(local, datetime):
+        local = datetime.combine(local, time(), UTC)
+    text = event["RRULE"].to_ical().decode()
+    if local.tzinfo is None:
+        local = local.replace(tzinfo=UTC)
+    rule = rrulestr(text, dtstart=local)
+    excluded = event.get("EXDATE", [])
+    lists = excluded if isinstance(excluded, list) else [excluded]
+    skipped = {_moment(each.dt) for one in lists for each in one.dts}
+    found: list[datetime] = []
+    for at in rule:
+        moment = at.astimezone(UTC)
+        if len(found) >= MOST or moment > starts_at + HORIZON:
+            break
+        if moment not in skipped:
+            found.append(moment)
+    return found
+
+
+def _uid(event: Any) -> str:
+    return text_of(event.get("UID")) or text_of(event.get("SUMMARY"))
+
+
+def _moment(value: date | datetime) -> datetime:
+    """Return a time in UTC; one without a zone, or a date, counts as UTC."""
+    if not isinstance(value, datetime):
+        value = datetime.combine(value, time(), UTC)
+    return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)

@@ -1,0 +1,75 @@
+"""Read values of payloads whose types are not to be trusted."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from apps.statusboard.feeds.base import UnreadablePayload
+
+
+def json_of(body: bytes, what: str) -> dict[str, Any]:
+    """Read a JSON object. Raises `UnreadablePayload`."""
+    try:
+        payload = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise UnreadablePayload(f"invalid JSON: {error}") from error
+    if not isinstance(payload, dict):
+        raise UnreadablePayload(f"not {what}: a JSON object is expected")
+    return payload
+
+
+def json_lines(body: bytes, what: str) -> list[dict[str, Any]]:
+    """Read JSON objects, one per line, or a single one over several lines. Raises `UnreadablePayload`."""
+    lines = [line for line in body.splitlines() if line.strip()]
+    try:
+        rows = [json.loads(line) for line in lines]
+    except (ValueError, RecursionError):
+        return [json_of(body, what)]
+    found = [row for row in rows if isinstance(row, dict)]
+    if not found:
+        raise UnreadablePayload(f"not {what}: JSON objects are expected")
+    return found
+
+
+def variables(body: bytes, prefix: str) -> dict[str, str]:
+    """Read `NAME=value` lines, or a JSON object, as upper-case names without their prefix."""
+    text = body.decode(errors="replace")
+    if text.lstrip().startswith("{"):
+        pairs: Mapping[str, Any] = json_of(body, "variables")
+    else:
+        lines = (line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#"))
+        pairs = {name.strip(): value.strip() for name, _, value in lines}
+    return {name.upper().removeprefix(prefix): text_of(value) for name, value in pairs.items() if value is not None}
+
+
+def text_of(value: object) -> str:
+    """Return text that PostgreSQL can store."""
+    return "" if value is None else str(value).replace("\0", "").encode("utf-8", "replace").decode()
+
+
+def texts(value: object) -> dict[str, str]:
+    return {text_of(name): text_of(item) for name, item in value.items()} if isinstance(value, dict) else {}
+
+
+def time_of(value: object) -> datetime | None:
+    """Read an ISO 8601 time with its zone; None if missing or in year 1, Go's zero time. Raises `ValueError`."""
+    if not isinstance(value, str) or not value or value.startswith("0001-"):
+        return None
+    at = datetime.fromisoformat(_microseconds(value))
+    if at.tzinfo is None:
+        raise ValueError(f"{value[:40]!r} has no time zone")
+    return at.astimezone(UTC)
+
+
+def epoch(value: object) -> datetime | None:
+    """Read seconds since 1970; None if missing or 0. Raises `ValueError`, `OverflowError`."""
+    seconds = float(str(value)) if value not in (None, "") else 0
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None
+
+
+def _microseconds(value: str) -> str:
+    """Truncate Go's nanoseconds to microseconds, which every Python version parses."""
+    head, dot, tail = value.partition(".")
+    digits = len(tail) - len(tail.lstrip("0123456789"))
+    return f"{head}.{tail[:digits][:6]:0<6}{tail[digits:]}" if dot else value

@@ -1,0 +1,74 @@
+"""Statuspage's summary.json, which many status pages serve: components, and scheduled maintenance.
+
+The state of a component counts, not the page's indicator nor the impact of incidents: they disagree in practice.
+"""
+
+from typing import Any
+
+from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload, Window
+from apps.statusboard.feeds.reading import json_of, text_of, time_of
+
+_SEVERITIES = {"major_outage": "critical", "partial_outage": "warning", "degraded_performance": "warning"}
+
+
+class Statuspage:
+    name = "statuspage"
+
+    def parse(self, body: bytes) -> Message:
+        payload = json_of(body, "a Statuspage summary")
+        components = payload.get("components")
+        if not isinstance(components, list):
+            raise UnreadablePayload("not a Statuspage summary: list “components” is missing")
+        alerts: list[Alert] = []
+        windows: list[Window] = []
+        notes: list[str] = []
+        for place, one in enumerate(components):
+            try:
+                alerts += _component(one, payload)
+            except (AttributeError, ValueError, OverflowError) as error:
+                notes.append(f"component {place} skipped: {error}")
+        for place, one in enumerate(payload.get("scheduled_maintenances") or []):
+            try:
+                windows += _windows(one)
+            except (AttributeError, ValueError, OverflowError, TypeError) as error:
+                notes.append(f"maintenance {place} skipped: {error}")
+        return Message(tuple(alerts), tuple(notes), tuple(windows), is_complete=True)
+
+
+def _component(one: dict[str, Any], payload: dict[str, Any]) -> list[Alert]:
+    severity = _SEVERITIES.get(str(one.get("status")))
+    if severity is None:
+        return []
+    name = text_of(one.get("name"))
+    page = payload.get("page")
+    texts = [text_of(each.get("name")) for each in payload.get("incidents") or []]
+    return [
+        Alert(
+            dedup_key=f"component {text_of(one.get('id'))}"[:200],
+            status=Status.OPEN,
+            started_at=None,
+            reported_at=time_of(one.get("updated_at")),
+            labels={"component": name},
+            title=f"{name}: {text_of(one.get('status')).replace('_', ' ')}",
+            text="\n".join(texts),
+            url=text_of(page.get("url")) if isinstance(page, dict) else "",
+            severity=severity,
+        )
+    ]
+
+
+def _windows(one: dict[str, Any]) -> list[Window]:
+    """Return a window for each component of a maintenance."""
+    starts_at, ends_at = time_of(one.get("scheduled_for")), time_of(one.get("scheduled_until"))
+    if starts_at is None or ends_at is None or one.get("status") == "completed":
+        return []
+    return [
+        Window(
+            key=f"{text_of(one.get('id'))} {text_of(component.get('id'))}"[:200],
+            starts_at=starts_at,
+            ends_at=ends_at,
+            title=text_of(one.get("name")),
+            labels={"component": text_of(component.get("name"))},
+        )
+        for component in one.get("components") or []
+    ]

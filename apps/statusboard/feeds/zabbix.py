@@ -1,0 +1,66 @@
+"""Zabbix: its real-time export of events (JSON lines, epoch seconds), and the parameters of a webhook as JSON."""
+
+from typing import Any
+
+from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
+from apps.statusboard.feeds.reading import epoch, json_lines, text_of
+
+#: Severities from here on mean down: high and disaster.
+_CRITICAL = 4
+
+
+class Zabbix:
+    name = "zabbix"
+
+    def parse(self, body: bytes) -> Message:
+        alerts, notes = [], []
+        rows = json_lines(body, "Zabbix events")
+        if not any({"eventid", "event_id"} & row.keys() for row in rows):
+            raise UnreadablePayload("not Zabbix events: neither “eventid” nor “event_id”")
+        for place, row in enumerate(rows):
+            try:
+                alerts.append(_exported(row) if "eventid" in row else _webhook(row))
+            except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
+                notes.append(f"event {place} skipped: {type(error).__name__} {error}")
+        return Message(tuple(alerts), tuple(notes))
+
+
+def _exported(row: dict[str, Any]) -> Alert:
+    """Parse an event; a recovery names its problem in `p_eventid` and nothing else."""
+    is_open = int(row["value"]) == 1
+    at = epoch(row["clock"])
+    tags = {text_of(tag.get("tag")): text_of(tag.get("value")) for tag in row.get("tags") or []}
+    hosts = [text_of(host.get("host")) for host in row.get("hosts") or []]
+    return Alert(
+        dedup_key=text_of(row["eventid"] if is_open else row.get("p_eventid", row["eventid"]))[:200],
+        status=Status.OPEN if is_open else Status.RESOLVED,
+        started_at=at if is_open else None,
+        ended_at=None if is_open else at,
+        reported_at=at,
+        labels=tags | ({"host": hosts[0]} if hosts else {}),
+        title=text_of(row.get("name")),
+        severity="critical" if int(row.get("severity", 0)) >= _CRITICAL else "warning",
+    )
+
+
+def _webhook(row: dict[str, Any]) -> Alert:
+    """Parse the parameters of a media type; the date texts are in the server's zone, so only the timestamp counts."""
+    is_open = int(row["event_value"]) == 1
+    at = epoch(row.get("event_datetime_timestamp"))
+    given = row.get("event_tags")
+    tags: dict[str, Any] = given if isinstance(given, dict) else {}
+    labels = {
+        text_of(name): text_of(value[0] if isinstance(value, list) and value else value) for name, value in tags.items()
+    }
+    host = text_of(row.get("host_host"))
+    return Alert(
+        dedup_key=text_of(row["event_id"])[:200],  # of the problem, in recoveries too
+        status=Status.OPEN if is_open else Status.RESOLVED,
+        started_at=None,
+        ended_at=None,  # the timestamp is that of the problem
+        reported_at=at if is_open else None,
+        labels=labels | ({"host": host} if host else {}),
+        title=text_of(row.get("event_name") or row.get("trigger_name")),
+        text=text_of(row.get("trigger_description")),
+        severity="critical" if int(row.get("event_nseverity") or 0) >= _CRITICAL else "warning",
+    )

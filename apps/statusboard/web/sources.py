@@ -1,0 +1,66 @@
+"""Monitoring sources on pages: create one, rotate its token, and say where the values of its payloads are."""
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.web.errors import show_errors
+from apps.statusboard.domain.payloads import try_mapping
+from apps.statusboard.domain.sources import add_token, create_source, set_mapping
+from apps.statusboard.models import MonitoringSource
+from apps.statusboard.permissions import may_run_board
+from apps.statusboard.web.forms import MappingForm, SourceForm
+
+
+@require_http_methods(["GET", "POST"])
+def new_source(request: AuthenticatedRequest) -> HttpResponse:
+    """Create a source; its token is shown once."""
+    _require_role(request)
+    form = SourceForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        with show_errors(request, form):
+            source, token = create_source(by=request.user, at=timezone.now(), **form.cleaned_data)
+            return _token_page(request, source, token)
+    status = 400 if request.method == "POST" else 200
+    return render(request, "statusboard/source_new.html", {"form": form}, status=status)
+
+
+@require_POST
+def new_token(request: AuthenticatedRequest, slug: str) -> HttpResponse:
+    """Create a token, and with `revoke_others` revoke the others; it is shown once."""
+    _require_role(request)
+    source = get_object_or_404(MonitoringSource, slug=slug)
+    revoke = bool(request.POST.get("revoke_others"))
+    token = add_token(source=source, by=request.user, at=timezone.now(), revoke_others=revoke)
+    return _token_page(request, source, token)
+
+
+def _token_page(request: AuthenticatedRequest, source: MonitoringSource, token: str) -> HttpResponse:
+    address = request.build_absolute_uri(f"/api/v1/feeds/{source.slug}/")
+    response = render(request, "statusboard/source_token.html", {"source": source, "token": token, "address": address})
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@require_http_methods(["GET", "POST"])
+def mapping(request: AuthenticatedRequest, slug: str) -> HttpResponse:
+    """Edit the mapping of a source of any JSON; “Try” reads stored payloads by it and changes nothing."""
+    _require_role(request)
+    source = get_object_or_404(MonitoringSource, slug=slug, feed="json")
+    form = MappingForm(request.POST or None, mapping=source.mapping)
+    trials = []
+    if request.method == "POST" and form.is_valid():
+        if "save" in request.POST:
+            set_mapping(source=source, mapping=form.mapping(), by=request.user, at=timezone.now())
+            return redirect("statusboard:sources")
+        trials = try_mapping(source=source, mapping=form.mapping())
+    context = {"form": form, "source": source, "trials": trials, "tried": "try" in request.POST}
+    return render(request, "statusboard/mapping.html", context, status=400 if form.errors else 200)
+
+
+def _require_role(request: AuthenticatedRequest) -> None:
+    if not may_run_board(request.user):
+        raise PermissionDenied

@@ -1,0 +1,171 @@
+"""What an incident did to jobs: counted as one would by hand, and again when either side changes."""
+
+import random
+from datetime import timedelta
+from itertools import count
+
+import pytest
+
+from apps.core import tasks
+from apps.diagnosis.domain.impact.figures import excess_of, impact_of
+from apps.diagnosis.domain.impact.recount import mark_met_by, recount_impact, recount_marked, verify_impacts
+from apps.diagnosis.enums import BaselineScope
+from apps.diagnosis.models import DirtyImpact, Impact, ImpactGroup
+from apps.jobs.models import Job
+from apps.statusboard.domain.incident_corrections import correct_times, merge_incident, split_incident
+from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.domain.overlaps import meeting
+from apps.statusboard.domain.timeline import Span
+from apps.statusboard.enums import State
+from tests.factories import clusters, requests
+from tests.factories.jobs import row
+from tests.factories.statusboard import service
+from tests.factories.verdicts import verdict
+
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def samweb(at, db):
+    return service("samweb", at - timedelta(days=30))
+
+
+@pytest.fixture
+def ran(at, nova, liaison, samweb):
+    """Store a job of the stage that needs samweb; times are minutes after `at`."""
+    request = requests.draft(liaison, nova, stages=(requests.stage("reco", services=("samweb",)),))
+    cluster, numbers = clusters.cluster(), count(1)
+
+    def ran(start: float, end: float, state: str = "completed", **more) -> Job:
+        number = next(numbers)
+        fields = {"experiment": nova, "request_key": request.key, "stage": "reco", "proof": "submitted", **more}
+        return row(
+            cluster,
+            number,
+            at=at + end * MINUTE,
+            started_at=at + start * MINUTE,
+            submitted_at=at - timedelta(days=9),
+            state=state,
+            cpus=1,
+            spool_id=str(more.pop("spool_id", number)),
+            **{name: value for name, value in fields.items() if name != "spool_id"},
+        )
+
+    return ran
+
+
+@pytest.fixture
+def outage(at, samweb, shifter):
+    """samweb down from `at` for an hour, seen two hours later."""
+    incident = open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=at + HOUR, started_at=at)
+    return close_incident(incident=incident, by=shifter, at=at + 2 * HOUR, ended_at=at + HOUR, reason="It answers.")
+
+
+def test_jobs_are_counted_by_how_they_met_the_incident(at, ran, outage, shifter):
+    random.seed(7)
+    for _ in range(60):
+        start = random.choice(range(-90, 90, 15))
+        ran(start, start + random.choice(range(0, 240, 15)), random.choice(["completed", "failed"]))
+    ran(-30, 30, "failed", request_key="", stage="")  # needs nothing that is known
+    recount_impact(incident_id=outage.pk, at=at + 3 * HOUR)
+    figures = impact_of(outage, shifter)
+    jobs = list(Job.objects.exclude(request_key=""))
+    met = [meeting(Span(job.started_at, job.ended_at), Span(at, at + HOUR)) for job in jobs]
+    for kind in ("contained", "containing", "partial", "touching"):
+        assert getattr(figures, kind) == met.count(kind), kind
+    hit = [job for job, kind in zip(jobs, met, strict=True) if kind not in (None, "touching") and job.is_failed]
+    assert (figures.exposed, figures.failed) == (sum(kind not in (None, "touching") for kind in met), len(hit))
+    assert figures.failed_core_seconds == sum(job.core_seconds for job in hit)
+
+
+def test_excess_is_over_what_was_usual_at_the_stage_and_victims_are_those_to_retry(at, ran, outage, shifter):
+    for number in range(100):
+        ran(-2000, -1900 + number, "failed" if number < 10 else "completed")
+    victims = [ran(10, 20, "failed") for _ in range(12)]
+    for _ in range(28):
+        ran(10, 20)
+    for job in victims[:10]:
+        verdict(job, at=at + HOUR, service="samweb")
+    for job, later in zip(victims, ("completed", "failed"), strict=False):
+        job.verdict.later_attempt, job.verdict.later_state = 2, later
+        job.verdict.save()
+    recount_impact(incident_id=outage.pk, at=at + 3 * HOUR)
+    figures = impact_of(outage, shifter)
+    assert (figures.excess.expected, figures.excess.value) == pytest.approx((4.0, 8.0))
+    assert 0 < figures.excess.low < 8 < figures.excess.high <= 12
+    assert (figures.confirmed, figures.succeeded, figures.retried, figures.eligible) == (10, 1, 1, 8)
+    (stage,) = figures.stages
+    assert stage.eligible_core_seconds == 8 * 3600
+    assert stage.delay_seconds == pytest.approx(8 * 3600 / (100 * 3600 / (72 * 3600)))
+
+
+def test_impact_is_counted_again_when_either_side_changes_late(at, ran, outage, shifter):
+    def told() -> int:
+        for _ in range(3):
+            tasks.deliver_waiting()
+        Impact.objects.update(counted_at=at)
+        recount_marked(at=at + 3 * HOUR)
+        assert verify_impacts(at=at + 4 * HOUR) == 0
+        return impact_of(outage, shifter).exposed
+
+    ran(10, 20)
+    assert told() == 1
+    mark_met_by(Job.objects.filter(pk=ran(70, 80, "failed").pk), baseline=False)
+    assert not DirtyImpact.objects.exists()  # it met nothing
+    ran(30, 40)
+    mark_met_by(Job.objects.all())
+    assert told() == 2
+    correct_times(
+        incident=outage, started_at=at, ended_at=at + 75 * MINUTE, by=shifter, at=at + 2 * HOUR, reason="The log."
+    )
+    assert told() == 3
+    other = open_incident(
+        service=outage.service, state=State.DOWN, title="x", by=shifter, at=at + 3 * HOUR, started_at=at + 80 * MINUTE
+    )
+    ran(90, 95)
+    merge_incident(incident=other, into=outage, by=shifter, at=at + 3 * HOUR)
+    assert told() == 4
+    split_incident(incident=other, by=shifter, at=at + 3 * HOUR)
+    assert told() == 3
+
+
+def test_others_see_the_impact_on_their_own_jobs_only(at, ran, outage, other_liaison, liaison):
+    ran(10, 20, "failed")
+    recount_impact(incident_id=outage.pk, at=at + 3 * HOUR)
+    assert impact_of(outage, liaison).failed == 1
+    seen = impact_of(outage, other_liaison)
+    assert (seen.failed, list(seen.bins.failed)) == (0, [])
+
+
+def test_excess_lies_within_its_interval_and_none_is_invented():
+    """Submissions that fail in clumps, with and without a planted outage: 95 % intervals, over 300 months."""
+    random.seed(1)
+
+    def clumped(submissions: int) -> list[tuple[int, int]]:
+        return [
+            (20, sum(random.random() < rate for _ in range(20)))
+            for rate in (random.betavariate(0.3, 5.7) for _ in range(submissions))
+        ]
+
+    found = {True: 0, False: 0}
+    inside = 0
+    for month in range(300):
+        before, usual = clumped(150), clumped(40)
+        planted = 120 if month % 2 else 0
+        jobs, failed = sum(n for n, _ in before), sum(k for _, k in before)
+        spread = sum(k * k / n for n, k in before) - failed**2 / jobs
+        rate = failed / jobs
+        group = ImpactGroup(
+            contained=sum(n for n, _ in usual),
+            failed=sum(k for _, k in usual) + planted,
+            baseline=BaselineScope.SITE,
+            baseline_jobs=jobs,
+            baseline_failed=failed,
+            clumping=max(1, spread / (rate * (1 - rate)) / (len(before) - 1)),
+        )
+        excess = excess_of([group])
+        inside += excess.low <= planted <= excess.high
+        found[bool(planted)] += excess.is_clear
+    assert inside >= 0.91 * 300
+    assert (found[True], found[False] <= 9) == (150, True)
