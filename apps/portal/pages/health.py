@@ -17,6 +17,7 @@ from apps.core.models import Delivery, Heartbeat
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
 from apps.jobs.domain.jobs import COLUMNS, collections
+from apps.jobs.domain.statistics.blocks import FACTS
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.enums import Channel, MessageState
 from apps.notifications.models import Message
@@ -29,7 +30,7 @@ from apps.statusboard.feeds.registry import FEEDS
 #: All plugin registries; listed here so that each is loaded before it is checked.
 PLUGINS: tuple[Registry[Any], ...] = (
     *(SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES),
-    *(CLOSING_CHECKS, CHECKS, COLUMNS),
+    *(CLOSING_CHECKS, CHECKS, COLUMNS, FACTS),
 )
 #: Maximum number of failed deliveries shown.
 SHOWN = 20
