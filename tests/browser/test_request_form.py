@@ -68,6 +68,7 @@ def test_clone_template_file_and_discussion(
 
     page = open_as(liaison, javascript=javascript)
     page.goto("/requests/NOVA-0001/")
+    page.get_by_role("link", name="Discussion").click()
     page.get_by_role("link", name="Reply").click()
     page.get_by_label("Comment").fill("It is enough.")
     page.get_by_role("button", name="Reply", exact=True).click()

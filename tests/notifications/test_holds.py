@@ -114,7 +114,7 @@ def test_mail_by_the_persons_rules(bring, mail_server, liaison, other_liaison, s
     for words in (
         "All production is on hold: no new jobs start",
         "Power cut.",
-        "https://portal.example.org/requests/holds/",
+        f"https://portal.example.org/notifications/{Notification.objects.get(user=liaison).pk}/",
     ):
         assert words in text_of(mail)
     lift_hold(hold=placed, by=shifter, at=AT)

@@ -29,7 +29,7 @@ def test_mail_feed_and_call(asked, approver):
         get_template(f"notifications/{name}").render({})
     for text in TEXTS:
         event = publish(kind="request.approve", target=asked, by="x", at=AT, reason=text)
-        row = Notification(user=approver, event=event, request=asked, group="outcome", at=AT)
+        row = Notification(pk=1, user=approver, event=event, request=asked, group="outcome", at=AT)
         with within(what=f"mail: {text[:8]!r}"):
             compose(message, [row])
         with within(what=f"feed: {text[:8]!r}"):
