@@ -15,7 +15,8 @@ LONG = "reconstruction_of_the_near_detector_" * 4
 #: Buttons, links and cells that can't be seen in full. Columns of numbers may: on a phone a card with many scrolls;
 #: so do tabs and presets.
 OUTSIDE = """() => [...document.querySelectorAll("main button, main a, main input, main th, main td")]
-    .filter(one => one.offsetParent && !one.closest(".log, .diff, .days, .visually-hidden, .n, .tabs, .presets"))
+    .filter(one => one.offsetParent)
+    .filter(one => !one.closest(".log, .diff, .days, .visually-hidden, .n, .tabs, .presets, details:not([open]) > *"))
     .map(one => [one, one.getBoundingClientRect()])
     .filter(([one, box]) => box.width && (box.left < -1 || box.right > document.documentElement.clientWidth + 1))
     .map(([one, box]) => `${one.tagName} ${one.textContent.trim().slice(0, 40)} ${box.left} to ${box.right}`)

@@ -71,7 +71,11 @@ HELP = [
 #: Links from a page of a lower app to pages of higher apps, by page: names and URL names.
 PAGE_LINKS = {
     "request": [("Jobs", "submission:request"), ("Quality", "quality:request"), ("Report", "progress:request-report")],
-    "account": [("Notifications", "notifications:settings"), ("Portal health", "portal:health")],
+    "account": [
+        ("Notifications", "notifications:settings"),
+        ("API reference", "api:reference"),
+        ("Portal health", "portal:health"),
+    ],
 }
 _OUTSIDE_OPG = {page: [link for link in links if link[1] != "portal:health"] for page, links in PAGE_LINKS.items()}
 
