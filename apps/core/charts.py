@@ -93,7 +93,8 @@ def bars(
     `rate` names a second figure, 0 to 1 in each bin, drawn in a small panel of its own. No table is needed where the
     page shows the same figures as one anyway.
     """
-    top, steps = axis(max((sum(each.values) for each in bins), default=0))
+    is_count = all(float(value).is_integer() for each in bins for value in each.values)
+    top, steps = axis(max((sum(each.values) for each in bins), default=0), least=1 if is_count else 0)
     panel = 64 if rate else 0
     foot = height + panel
     drawn = [
@@ -256,12 +257,16 @@ def week_strip(days: Sequence[tuple[str, Sequence[Part]]], *, sentence: str) -> 
     )
 
 
-def axis(most: float) -> tuple[float, list[float]]:
-    """Return the top of an axis from zero that holds `most`, and the values of its three to five grid lines."""
+def axis(most: float, *, least: float = 0) -> tuple[float, list[float]]:
+    """Return the top of an axis from zero that holds `most`, and the values of its up to five grid lines.
+
+    They are at least `least` apart: counts have no fractions.
+    """
     if most <= 0:
         return 1.0, [0.0, 1.0]
     power = 10.0 ** floor(log10(most / 4))
     step = next(nice * power for nice in (1, 2, 2.5, 5, 10) if nice * power >= most / 4)
+    step = max(step, least)
     count = max(ceil(most / step), 1)
     return step * count, [step * number for number in range(count + 1)]
 
@@ -379,7 +384,7 @@ def _ticks(ticks: Sequence[Tick], count: int, foot: int) -> SafeString:
                 "day" if tick.is_day else "wide" if tick.is_minor else "",
                 4 if tick.is_day else 2,
                 foot + 15,
-                tick.label,
+                tick.label if tick.at <= 0.95 * count else "",  # it would be cut
             )
             for tick in ticks
         ),
