@@ -28,7 +28,7 @@ LINKS = re.compile(
     |address|back|page|place        # from {% url %} or reverse()
     |request\.(path|get_full_path)  # of the page itself: a route
     |\w+_url|page\.\w+_query        # of views: reverse()
-    |(csv_)?query                   # of views: “?” and urlencode()
+    |query                          # of views: “?” and urlencode()
     |(cause|each|item|job|reason|link|place)\.url | found\.(jobs|scripts)_url
     |change\.target\|request_url
     |incident\.url                  # http or https: statusboard.feeds.base.Alert, and URLField of form and API

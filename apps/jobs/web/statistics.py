@@ -1,6 +1,5 @@
 """The statistics explorer: one question per address, with chart, ranked table, heat maps, ledger and CSV."""
 
-import csv
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.charts import interval
-from apps.core.domain.tables import table_cell
+from apps.core.web.tables import csv_file
 from apps.jobs.domain.jobs import totals_as_of
 from apps.jobs.domain.statistics.columns import DIMENSIONS
 from apps.jobs.domain.statistics.explorer import (
@@ -83,7 +82,6 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
             (name, charts.address_of(measure, by, period=period), (measure, by) == (question.measure.name, question.by))
             for name, measure, by, period in PRESETS
         ],
-        "csv_query": "?" + _changed(request.GET, format="csv").urlencode(),
         **(_charts(source, question, answer) if answer.all.jobs else {}),
     }
     return render(request, "jobs/statistics.html", context, status=400 if asked.problems else 200)
@@ -168,25 +166,15 @@ def _with_filter(values: QueryDict) -> QueryDict:
     return changed
 
 
-def _changed(values: QueryDict, **changes: str) -> QueryDict:
-    changed = values.copy()
-    for name, value in changes.items():
-        changed[name] = value
-    return changed
-
-
 def _csv(answer: Answer) -> HttpResponse:
-    response = HttpResponse(content_type="text/csv; charset=utf-8")
-    response["Content-Disposition"] = 'attachment; filename="statistics.csv"'
-    writer = csv.writer(response)
-    by = answer.question.by
     figures = ("jobs", "failed", "rate", "rate_low", "rate_high", "expected", "core_hours", "wasted_core_hours")
     name = answer.question.measure.name
-    writer.writerow([*by, *figures, *([] if name in figures else [name])])
+    rows = []
     for row in answer.rows:
         rates = [f"{share:.6f}" for share in (row.rate, row.rate_low, row.rate_high, row.expected or 0)]
         hours = [f"{row.core_seconds / 3600:.4f}", f"{row.wasted_core_seconds / 3600:.4f}"]
         value = row.value(answer.question.measure)
         extra = [] if name in figures else ["" if value is None else f"{value:.6g}"]
-        writer.writerow([*map(table_cell, row.label), row.jobs, row.failed, *rates, *hours, *extra])
-    return response
+        rows.append([*row.label, row.jobs, row.failed, *rates, *hours, *extra])
+    columns = [*answer.question.by, *figures, *([] if name in figures else [name])]
+    return csv_file("statistics", columns, rows)

@@ -1,6 +1,6 @@
 """The list of requests, and the changes of one. Its page is in `portal`, its form in `form`."""
 
-from django.http import HttpResponse, StreamingHttpResponse
+from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -27,7 +27,7 @@ _COLUMNS += ["Requested", "Priority", "Requester", "Created"]
 
 
 @require_safe
-def request_list(request: AuthenticatedRequest) -> HttpResponse | StreamingHttpResponse:
+def request_list(request: AuthenticatedRequest) -> HttpResponse:
     """List the requests that a user can see; `?sort=-deadline` orders them, `?format=csv` gives them all as a file."""
     visible = ordered(
         Request.objects.visible_to(request.user)
