@@ -145,7 +145,6 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "axes.middleware.AxesMiddleware",
     "apps.api.middleware.ETagMiddleware",
-    "apps.api.middleware.KnownInputMiddleware",
     "apps.api.middleware.IdempotencyMiddleware",
     "apps.core.web.middleware.HiddenCharactersMiddleware",
 ]

@@ -7,8 +7,8 @@ import pytest
 from django.db import transaction
 from django.urls import resolve, reverse
 
-from apps.api.schema import json_schema, operations, path_of, resolved
 from apps.archive.models import ArchivedJob
+from apps.core.api.operations import json_schema, operations, path_of, resolved
 from apps.jobs.models import Job
 from apps.notifications.models import Webhook
 from apps.production.domain.discussion import write_comment

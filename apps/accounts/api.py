@@ -11,11 +11,11 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
-from rest_framework.views import APIView
 from rest_framework.viewsets import GenericViewSet
 
 from apps.accounts.models import User
 from apps.core.api.input import checked_data
+from apps.core.api.views import StrictView
 
 M = TypeVar("M", bound=Model)
 Serializer = type[BaseSerializer[Any]]
@@ -30,7 +30,7 @@ class ApiRequest(Request):
     user: User
 
 
-class ApiView(APIView):
+class ApiView(StrictView):
     """A view for users."""
 
     request: ApiRequest
@@ -48,6 +48,12 @@ class ApiViewSet(ApiView, GenericViewSet[M]):
         """Return the target of a command: the object of the URL, or None."""
         return self.get_object() if self.detail else None
 
+    def check_allowed(self) -> None:
+        """Look up the target, and apply the check that the command declares."""
+        about = self.about()
+        if allowed := getattr(getattr(self, self.action), "allowed", None):
+            allowed(self.request.user, about)
+
     def answer(self, done: Any, reader: Serializer | None, code: int = 200) -> Response:
         """Return the response of a command."""
         return Response(reader(done, context=self.get_serializer_context()).data if reader else None, status=code)
@@ -59,12 +65,14 @@ def command(
     *,
     code: int = 200,
     refused: Mapping[int, OpenApiResponse] | None = None,
+    allowed: Callable[[User, Any], None] | None = None,
     **route: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Response]]:
     """Declare a call that changes something: `create`, `update`, `destroy`, or a POST with the method's name.
 
     The method takes the target (`about`), if any, and by keyword the body as read by `writer`, `by` and `at`. The
     response is its result, or else the target, as written by `reader`. `refused` documents errors in the schema.
+    `allowed` raises `NotAllowed` for users who may not do this to the target: they get 403 whatever they send.
     """
     answers = {code: reader, **(refused or {})}
 
@@ -76,6 +84,7 @@ def command(
             response: Response = view.answer(about if done is None else done, reader, code)
             return response
 
+        call.allowed = allowed  # type: ignore[attr-defined]
         described = extend_schema(request=writer, responses=answers)
         if method.__name__ in _STANDARD:
             return described(call)

@@ -1,10 +1,8 @@
-"""What every call of the API has: `Idempotency-Key`, `ETag`, `If-None-Match`, and no input that its route ignores."""
+"""What every call of the API has: `Idempotency-Key`, `ETag` and `If-None-Match`."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
-from io import BytesIO
+from collections.abc import Callable
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
@@ -14,17 +12,15 @@ from django.utils import timezone
 from django.utils.cache import get_conditional_response, patch_cache_control
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import quote_etag
-from rest_framework.exceptions import APIException, ParseError
+from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from apps.accounts.models import User
 from apps.api.domain import CallInProgress, KeyReused, earlier_call, key_of
 from apps.api.models import KeyedCall
-from apps.api.schema import json_schema, operations, path_of, resolved
 from apps.core.api.conditional import SAFE
-from apps.core.api.input import JSONParser
-from apps.core.errors import InvalidFields, NotAllowed
+from apps.core.errors import NotAllowed
 
 HEADER, REPLAYED = "Idempotency-Key", "Idempotency-Replayed"
 #: Headers that make calls differ.
@@ -32,10 +28,6 @@ _OF_THE_CALL = ("Content-Type", "If-Match", "If-None-Match", "Accept")
 _KEPT_HEADERS = ("Content-Type", "ETag", "Location")
 _NOT_KEPT = "This change was made before. Its response contained a secret and is not repeated."
 _NO_CONDITION = "This resource does not support If-Match. Nothing was changed."
-
-
-#: Problems shown of one call; names are cut to a readable length.
-_MAX_PROBLEMS, _MAX_NAME = 20, 60
 
 
 class ETagMiddleware(MiddlewareMixin):
@@ -60,92 +52,6 @@ class ETagMiddleware(MiddlewareMixin):
         if cls is None or request.method in SAFE or "If-Match" not in request.headers:
             return None
         return None if getattr(cls, "takes_if_match", False) else JsonResponse({"detail": _NO_CONDITION}, status=412)
-
-
-class KnownInputMiddleware(MiddlewareMixin):
-    """Answers 400 to input that the view would ignore: unknown names, and repeated parameters that take one value.
-
-    Callers who may not make the call, or not for this object, get the view's 401, 403 or 404.
-    """
-
-    def process_view(
-        self, request: HttpRequest, view: Callable[..., HttpResponseBase], args: Any, kwargs: Any
-    ) -> HttpResponseBase | None:
-        method = "get" if request.method == "HEAD" else str(request.method).lower()
-        route = request.resolver_match.route if request.resolver_match else ""
-        operation = operations().get((path_of(route), method)) if request.path.startswith("/api/") else None
-        if operation is None:
-            return None
-        problems = _problems_of_query(request, operation)
-        if request.content_type == "application/json" and _may_be_answered(request):
-            problems |= _unknown_keys(_body_of(request), json_schema(operation), "")
-        if not problems:
-            return None
-        refused = _refusal_of(lambda: view(request, *args, **kwargs))
-        shown = dict(list(problems.items())[:_MAX_PROBLEMS])
-        return refused or JsonResponse({name: [words] for name, words in shown.items()}, status=400)
-
-
-def _refusal_of(answer: Callable[[], HttpResponseBase]) -> HttpResponseBase | None:
-    """Return the response of a view that refuses the caller or does not find its object; undo what another one did.
-
-    Only the view knows who may call it for which object. What it does is one transaction, and takes effect outside of
-    the database on commit.
-    """
-    with transaction.atomic():
-        response = answer()
-        transaction.set_rollback(True)
-    return response if response.status_code in {401, 403, 404} else None
-
-
-def _may_be_answered(request: HttpRequest) -> bool:
-    """Whether the caller claims to be somebody: the body of a stranger is not parsed, the view refuses it."""
-    return "Authorization" in request.headers or request.user.is_authenticated
-
-
-def _problems_of_query(request: HttpRequest, operation: Mapping[str, Any]) -> dict[str, str]:
-    known = {one["name"]: one["schema"] for one in operation.get("parameters", ()) if one["in"] == "query"}
-    problems = {}
-    for name, values in request.GET.lists():
-        if name not in known:
-            problems[name[:_MAX_NAME]] = _unknown("parameter", name, known)
-        elif len(values) > 1 and known[name].get("type") != "array":
-            problems[name] = "This parameter takes one value."
-    return problems
-
-
-def _unknown_keys(data: Any, schema: Mapping[str, Any], path: str) -> dict[str, str]:
-    """Return a problem for each unknown key by its path, such as `stages.0.evnets`."""
-    schema = resolved(schema)
-    problems: dict[str, str] = {}
-    if isinstance(data, list):
-        inner = [(str(position), one, schema.get("items", {})) for position, one in enumerate(data)]
-    elif not isinstance(data, dict) or "properties" not in schema:  # free, such as arguments
-        return problems
-    else:
-        known = {name: one for name, one in schema["properties"].items() if not one.get("readOnly")}
-        unknown = [name for name in data if name not in known]
-        problems = {f"{path}{name[:_MAX_NAME]}": _unknown("field", name, known) for name in unknown[:_MAX_PROBLEMS]}
-        inner = [(name, data[name], one) for name, one in known.items() if name in data]
-    for name, value, declared in inner:
-        if isinstance(value, dict | list):
-            problems |= _unknown_keys(value, declared, f"{path}{name}.")
-    return problems
-
-
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name[:_MAX_NAME], known, n=1)
-    there = sorted(known)
-    hint = f" Did you mean “{near[0]}”?" if near else f" Known: {', '.join(there)}." if there else ""
-    return f"This {what} does not exist.{hint}"
-
-
-def _body_of(request: HttpRequest) -> Any:
-    """Return the JSON of the body; None if it cannot be read, which the view reports."""
-    try:
-        return JSONParser().parse(BytesIO(request.body))
-    except (RequestDataTooBig, OSError, ParseError, InvalidFields):
-        return None
 
 
 class IdempotencyMiddleware(MiddlewareMixin):

@@ -14,9 +14,9 @@ from rest_framework import serializers
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
-from apps.api.schema import operations, whole_schema
+from apps.core.api.operations import operations, whole_schema
+from apps.core.api.views import StrictView
 
 
 class SchemaView(SpectacularAPIView):
@@ -40,7 +40,7 @@ class IndexSerializer(serializers.Serializer[dict[str, Any]]):
     routes = serializers.DictField(child=serializers.URLField(), help_text="Addresses without parameters, by name.")
 
 
-class IndexView(APIView):
+class IndexView(StrictView):
     """Where everything is, without login."""
 
     permission_classes = [AllowAny]
@@ -72,7 +72,7 @@ class VersionSerializer(serializers.Serializer[dict[str, str]]):
     api = serializers.CharField(help_text="Version of the API, as in its addresses: `1`.")
 
 
-class VersionView(APIView):
+class VersionView(StrictView):
     """The versions, without login, for tools that work with several portals."""
 
     permission_classes = [AllowAny]

@@ -68,6 +68,9 @@ def test_permission_is_checked_before_names(client, nova, liaison, other_liaison
     assert (answer.status_code, list(answer.json())) == (400, ["raeson"])
     made.refresh_from_db()
     assert made.state == "submitted"
+    client.force_login(liaison)
+    assert client.post("/api/v1/incidents/", {"nmae": "x"}, content_type=JSON).status_code == 403
+    assert client.post(f"{LIST}{made.key}/approve/", "{", content_type=JSON).status_code == 403
 
 
 def test_nearest_name_is_proposed(as_liaison, nova):

@@ -14,7 +14,6 @@ from rest_framework.parsers import BaseParser
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from apps.archive.domain.capture_hosts import host_of, receive_batch, receive_report
 from apps.archive.models import CaptureHost
@@ -24,6 +23,7 @@ from apps.archive.wire.intake import IntakeFull, JournalOutdated
 from apps.archive.wire.report import CaptureReport
 from apps.core.api.errors import TooLarge
 from apps.core.api.input import checked_data
+from apps.core.api.views import StrictView
 from apps.core.domain.tokens import bearer_token
 from apps.jobs.domain.masking_rules import current_rules
 
@@ -104,7 +104,7 @@ class CaptureRequest(Request):
     auth: CaptureHost
 
 
-class CaptureView(APIView):
+class CaptureView(StrictView):
     authentication_classes = [CaptureHostAuthentication]
     permission_classes = [IsCaptureHost]
 

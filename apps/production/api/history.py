@@ -9,10 +9,10 @@ from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.exceptions import NotFound
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from apps.accounts.api import ApiRequest
 from apps.core.api.input import valid
+from apps.core.api.views import StrictView
 from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.production.api.checks import CheckedReader
@@ -133,7 +133,7 @@ class HistoryRoutes(RequestRoutes):
         return kept[number]
 
 
-class Rules(APIView):
+class Rules(StrictView):
     @extend_schema(operation_id="checks_list", responses=RuleReader(many=True))
     def get(self, request: ApiRequest) -> Response:
         """List the rules that requests are checked by, most severe first."""

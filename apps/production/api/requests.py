@@ -11,6 +11,7 @@ from rest_framework import mixins, status
 from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest, Serializer, command
+from apps.accounts.models import User
 from apps.core.api.input import valid
 from apps.core.api.pagination import NewestFirst
 from apps.production.api.approvals import SignatureRoutes, SignWriter
@@ -31,6 +32,7 @@ from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of, with_people, with_stages
 from apps.production.domain.lifecycle import moves
 from apps.production.domain.lifecycle.moves import SERVICES
+from apps.production.domain.lifecycle.steps import check_actor
 from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.domain.types.versions import workflow_of
@@ -48,7 +50,11 @@ def _move_by(verb: Verb, description: str, writer: Serializer = ReasonWriter) ->
         return SERVICES[verb](request=wanted, **given)
 
     move.__name__, move.__doc__ = verb.name.lower(), description
-    return command(writer, RequestReader, url_path=verb.value)(move)
+
+    def allowed(user: User, wanted: Request) -> None:
+        check_actor(wanted, verb, user, timezone.now())
+
+    return command(writer, RequestReader, url_path=verb.value, allowed=allowed)(move)
 
 
 @extend_schema_view(

@@ -18,7 +18,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import ReadOnlyModelViewSet, ViewSet
 
-from apps.accounts.api import ApiViewSet, command
+from apps.accounts.api import ApiView, ApiViewSet, command
+from apps.accounts.models import User
 from apps.core.api.conditional import Guarded
 from apps.statusboard.api.serializers import (
     AnnouncementSerializer,
@@ -40,6 +41,7 @@ from apps.statusboard.domain.sources import authenticate_source
 from apps.statusboard.domain.windows import cancel_window, schedule_window
 from apps.statusboard.filters import IncidentFilter
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service
+from apps.statusboard.permissions import require_board_role
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ LIMIT_A_MINUTE = 600
 LIMIT_WRONG_A_MINUTE = 30
 
 
-class ServiceViewSet(ViewSet):
+class ServiceViewSet(ApiView, ViewSet):
     """Services and their current states, in tree order."""
 
     lookup_field = "slug"
@@ -72,6 +74,10 @@ def _slugs(rows: list[Row]) -> dict[str, Any]:
     return {"slugs": {row.service.pk: row.service.slug for row in rows}}
 
 
+def _board(user: User, _: object) -> None:
+    require_board_role(user, "do this")
+
+
 class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident], ApiViewSet[Incident]):
     """Incidents, most recently recorded first."""
 
@@ -80,16 +86,16 @@ class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident], ApiViewSet[Incide
     filterset_class = IncidentFilter
     orderings = {"started_at": "started_at"}
 
-    @command(NewIncidentSerializer, IncidentSerializer, code=201)
+    @command(NewIncidentSerializer, IncidentSerializer, code=201, allowed=_board)
     def create(self, **given: Any) -> Incident:
         return open_incident(**given)
 
-    @command(UpdateIncidentSerializer, IncidentSerializer)
+    @command(UpdateIncidentSerializer, IncidentSerializer, allowed=_board)
     def partial_update(self, incident: Incident, **given: Any) -> Incident:
         kept = {name: getattr(incident, name) for name in ("state", "title", "text", "url")}
         return update_incident(incident=incident, **{**kept, **given})
 
-    @command(CloseIncidentSerializer, IncidentSerializer)
+    @command(CloseIncidentSerializer, IncidentSerializer, allowed=_board)
     def close(self, incident: Incident, **given: Any) -> Incident:
         return close_incident(incident=incident, **given)
 
@@ -101,11 +107,11 @@ class WindowViewSet(Guarded, ReadOnlyModelViewSet[DowntimeWindow], ApiViewSet[Do
     serializer_class = WindowSerializer
     orderings = {"starts_at": "starts_at"}
 
-    @command(NewWindowSerializer, WindowSerializer, code=201)
+    @command(NewWindowSerializer, WindowSerializer, code=201, allowed=_board)
     def create(self, **given: Any) -> DowntimeWindow:
         return schedule_window(**given)
 
-    @command(ReasonSerializer, WindowSerializer)
+    @command(ReasonSerializer, WindowSerializer, allowed=_board)
     def cancel(self, window: DowntimeWindow, **given: Any) -> DowntimeWindow:
         return cancel_window(window=window, **given)
 
@@ -119,11 +125,11 @@ class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSe
     def get_queryset(self) -> QuerySet[Announcement]:
         return Announcement.objects.visible_to(self.request.user).prefetch_related("services", "experiments")
 
-    @command(NewAnnouncementSerializer, AnnouncementSerializer, code=201)
+    @command(NewAnnouncementSerializer, AnnouncementSerializer, code=201, allowed=_board)
     def create(self, **given: Any) -> Announcement:
         return post_announcement(**given)
 
-    @command(ReasonSerializer, AnnouncementSerializer)
+    @command(ReasonSerializer, AnnouncementSerializer, allowed=_board)
     def withdraw(self, announcement: Announcement, **given: Any) -> Announcement:
         return withdraw_announcement(announcement=announcement, **given)
 

@@ -1,0 +1,47 @@
+"""What the OpenAPI schema says about a route."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from django.contrib.admindocs.views import simplify_regex
+from drf_spectacular.settings import spectacular_settings
+
+_PARAMETER = re.compile(r"[<{][^<{}>]*[>}]")
+
+
+@cache
+def whole_schema() -> dict[str, Any]:
+    """Return the schema, generated once: it does not depend on data."""
+    found: dict[str, Any] = spectacular_settings.DEFAULT_GENERATOR_CLASS().get_schema(request=None, public=True)
+    return found
+
+
+def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema that a reference leads to."""
+    while "$ref" in schema or "allOf" in schema:
+        name = (schema if "$ref" in schema else schema["allOf"][0])["$ref"].rpartition("/")[2]
+        schema = whole_schema()["components"]["schemas"][name]
+    return schema
+
+
+@cache
+def operations() -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the operations by path, with its parameters as `{}`, and method."""
+    paths = whole_schema()["paths"].items()
+    return {(_PARAMETER.sub("{}", path), method): one for path, methods in paths for method, one in methods.items()}
+
+
+def json_schema(operation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of a JSON body: of an empty object for a call without a body, of anything for other formats."""
+    if "requestBody" not in operation:
+        return {"properties": {}}
+    schema: Mapping[str, Any] = operation["requestBody"]["content"].get("application/json", {}).get("schema", {})
+    return schema
+
+
+@cache
+def path_of(route: str) -> str:
+    """Return the path of a route of the URL configuration as `operations` has it."""
+    return _PARAMETER.sub("{}", simplify_regex(route))
