@@ -27,6 +27,8 @@ DONE_BY = {
     "production:comment-change": "api:comment-resolve",
     "production:comment-edit": "api:comment-detail",
     "production:delegation-revoke": "api:delegation-revoke",
+    "production:desk-approve": "api:request-approve",
+    "production:desk-decide": "api:request-approve",  # and one for each verb
     "production:hand-over": "api:delegation-list",
     "production:hold-lift": "api:hold-lift",
     "production:holds": "api:hold-list",

@@ -54,7 +54,7 @@ class World:
         """What stands for each parameter of a route, by the part of the portal (`*` for all others)."""
         return {
             "key": {"workflow": "monte_carlo", "*": self.request.key},
-            "verb": {"portal:incident": "acknowledge", "*": "submit"},
+            "verb": {"portal:incident": "acknowledge", "desk": "approve", "*": "submit"},
             "document": {"*": "requests"},
             "digest": {"*": "0" * 64},
             "number": {"api:request-revision": 0, "*": 1},

@@ -32,11 +32,14 @@ SECTIONS = {
         ("Checks", "production:rules"),
     ],
 }
+#: A page under a tab, by the first page of the tab.
+PART_OF = {"production:inbox": "production:desk"}
 #: What the search offers beside its results: names and URL names. Each page says who may do what.
 ACTIONS = [
     ("New request", "production:request-new"),
     ("Import a request", "production:request-import"),
     ("Your turn", "production:inbox"),
+    ("Approver's desk", "production:desk"),
     ("Queue", "production:queue"),
     ("Data quality", "quality:waiting"),
     ("Request templates", "production:templates"),
@@ -91,7 +94,8 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         for name, url, prefixes in PLACES
     ]
     place = next(((name, url) for name, url, is_current in places if is_current), None)
-    sections = [(name, url, path == reverse(url)) for name, url in SECTIONS.get(place[1] if place else "", [])]
+    tabs = SECTIONS.get(place[1] if place else "", [])
+    sections = [(name, url, path in {reverse(url), reverse(PART_OF.get(url, url))}) for name, url in tabs]
     return {
         "places": places,
         "sections": sections if any(is_current for _, _, is_current in sections) else [],

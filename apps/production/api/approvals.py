@@ -16,7 +16,7 @@ from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.core.api.conditional import Guarded
 from apps.production.api.routes import RequestRoutes
-from apps.production.api.serializers import ChangeReader, ReasonWriter
+from apps.production.api.serializers import ChangeReader, PriorityWriter, ReasonWriter
 from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
 from apps.production.domain.approvals.inbox import InboxItem, inbox_items, waiting_for
 from apps.production.domain.approvals.requirements import Slot, approval_of
@@ -28,8 +28,8 @@ from apps.production.models import ApprovalGroup, Delegation, Request, Signature
 MAX_SHOWN = 100
 
 
-class SignWriter(ReasonWriter):
-    """Sign for all your groups whose signature is missing, or for the group named."""
+class SignWriter(PriorityWriter):
+    """Sign for all your groups whose signature is missing, or the one named; set the priority in the same step."""
 
     group = serializers.CharField(required=False, allow_blank=True, default="", max_length=100)
 

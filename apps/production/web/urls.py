@@ -3,6 +3,7 @@ from django.urls import path
 from apps.production.web.views import (
     approvals,
     checks,
+    desk,
     discussion,
     exchange,
     form,
@@ -17,6 +18,9 @@ from apps.production.web.views import (
 app_name = "production"
 urlpatterns = [
     path("requests/inbox/", approvals.inbox, name="inbox"),
+    path("requests/inbox/desk/", desk.desk, name="desk"),
+    path("requests/inbox/desk/approve/", desk.approve_several, name="desk-approve"),
+    path("requests/inbox/desk/<str:key>/<str:verb>/", desk.decide, name="desk-decide"),
     path("requests/inbox/hand-over/", approvals.hand_over, name="hand-over"),
     path("requests/inbox/delegations/<int:pk>/revoke/", approvals.take_back, name="delegation-revoke"),
     path("requests/<str:key>/signatures/<int:pk>/withdraw/", approvals.withdraw_signature, name="signature-withdraw"),

@@ -121,6 +121,15 @@ def changes(old: RequestContent, new: RequestContent) -> list[dict[str, str]]:
     return [{"path": path, "old": was, "new": now} for path, was, now in found if was != now]
 
 
+def texts_of(content: RequestContent) -> dict[str, str]:
+    """Return the text of every field by its path."""
+    found = _differences("", content, content, FIELDS, content.workflow)
+    for position, stage in enumerate(content.stages):
+        declared = content.workflow.stage(stage.kind)
+        found += _differences(f"stages.{position}.", stage, stage, (*STAGE_FIELDS, "services"), declared)
+    return {path: text for path, text, _ in found}
+
+
 def _differences(path: str, old: Any, new: Any, names: Sequence[str], declared: Workflow | StageType) -> Differences:
     found = [
         (f"{path}{name}", field_text(name, getattr(old, name)), field_text(name, getattr(new, name))) for name in names

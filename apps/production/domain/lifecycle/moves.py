@@ -84,15 +84,30 @@ def check_request(*, request: Request, at: datetime) -> Request:
 
 @transaction.atomic
 def approve_request(
-    *, request: Request, by: User, at: datetime, reason: str = "", version: int | None = None, group: str = ""
+    *,
+    request: Request,
+    by: User,
+    at: datetime,
+    reason: str = "",
+    version: int | None = None,
+    group: str = "",
+    priority_class: str | None = None,
+    priority: int | None = None,
 ) -> Request:
     """Sign a request for all groups of this user, or the one named. The last signature adds it to the queue.
 
-    Raises what `apply_move` raises, and `InvalidTransition` if the group has already signed.
+    Class and number are set in the same step; None keeps the current value. The requested class needs no reason.
+    Raises what `apply_move` and `set_priority` raise, and `InvalidTransition` if the group has already signed.
     """
     check_actor(request, Verb.APPROVE, by, at)
     lock_request(request, version)
     step_of(request, Verb.APPROVE)
+    number = request.priority if priority is None else priority
+    wanted = (request.priority_class if priority_class is None else priority_class, number)
+    if wanted != (request.priority_class, request.priority):
+        as_requested = wanted == (request.requested_priority, request.priority)
+        why = reason if reason.strip() or not as_requested else "As requested."
+        set_priority(request=request, by=by, at=at, reason=why, priority_class=priority_class, priority=priority)
     reason = checked_reason(reason, needed=False)
     made, complete = signatures.sign(request=request, content=content_of(request), by=by, at=at, group=group)
     data = signatures.signature_data(made)

@@ -12,6 +12,7 @@ from django.utils import timezone
 from apps.accounts.models import Experiment, User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
+from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.priority.manual_moves import check_version, note_change
 from apps.production.domain.priority.ranks import is_in_line, place_of
 from apps.production.domain.priority.rescoring import (
@@ -129,27 +130,37 @@ def what_if_shares(weights: Mapping[int, int], *, at: datetime) -> tuple[list[Sh
 
 def what_if_level(request: Request, *, priority_class: str, number: int | None, at: datetime) -> int | None:
     """Return the rank that a request would have with this class and number; None if it is not in the queue."""
-    return _ranks_with(request, [priority_class], number, at).get(priority_class)
+    return _ranks_with(_queued(request), [priority_class], number, at).get(priority_class)
 
 
 def ranks_by_class(request: Request, *, at: datetime) -> list[tuple[str, int]]:
     """Return the rank that a request would have in each class, most urgent first; empty outside the queue."""
-    levels = {level.value: level.label for level in reversed(RequestedPriority)}
-    ranks = _ranks_with(request, list(levels), request.priority, at)
-    return [(levels[value], rank) for value, rank in ranks.items()]
+    ranks = _ranks_with(_queued(request), [*reversed(RequestedPriority.values)], request.priority, at)
+    return [(RequestedPriority(value).label, rank) for value, rank in ranks.items()]
 
 
-def _ranks_with(request: Request, classes: Sequence[str], number: int | None, at: datetime) -> dict[str, int]:
-    """Return the rank with each of these classes, in one query; empty outside the queue."""
-    entry = QueueEntry.objects.select_related("request__experiment").filter(pk=request.pk, is_queued=True).first()
-    if entry is None or not is_in_line(request):
+def ranks_if_approved(request: Request, estimate: Estimate, *, at: datetime) -> dict[str, int]:
+    """Return the rank by class that a request with this estimate would have if it were approved now."""
+    size, days = estimate.core_seconds, estimate.days
+    entry = QueueEntry(request=request, core_seconds=size.mid if size else None, days=days.mid if days else None)
+    return _ranks_with(entry, RequestedPriority.values, request.priority, at)
+
+
+def _queued(request: Request) -> QueueEntry | None:
+    queued = QueueEntry.objects.select_related("request__experiment").filter(pk=request.pk, is_queued=True)
+    return queued.first() if is_in_line(request) else None
+
+
+def _ranks_with(entry: QueueEntry | None, classes: Sequence[str], number: int | None, at: datetime) -> dict[str, int]:
+    """Return the rank of an entry with each of these classes, in one query; empty without an entry."""
+    if entry is None:
         return {}
     facts, today = facts_of(entry, read_shares()), timezone.localdate(at)
     ahead = {}
     for place, priority_class in enumerate(classes):
         score = total(terms_of(replace(facts, priority_class=priority_class, number=number), today=today))
-        key = sort_key(score, request.submitted_at or at)
-        before = Q(sort_key__gt=key) | Q(sort_key=key, tie__lt=float(entry.pk))
+        key = sort_key(score, entry.request.submitted_at or at)
+        before = Q(sort_key__gt=key) | Q(sort_key=key, tie__lt=float(entry.request_id))
         ahead[f"ahead_{place}"] = Count("pk", filter=before)
-    counts = QueueEntry.objects.filter(is_queued=True).exclude(pk=entry.pk).aggregate(**ahead)
+    counts = QueueEntry.objects.filter(is_queued=True).exclude(pk=entry.request_id).aggregate(**ahead)
     return {priority_class: counts[f"ahead_{place}"] + 1 for place, priority_class in enumerate(classes)}

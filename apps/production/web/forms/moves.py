@@ -51,6 +51,19 @@ class PriorityForm(ReasonForm):
     field_order = ("priority_class", "priority", "reason")
 
 
+class ApprovalForm(PriorityForm):
+    """A signature with the priority, for a user who may set it."""
+
+    hint = "Needed for a priority other than requested."
+
+    def __init__(self, *args: Any, sets_priority: bool, **kwargs: Any) -> None:
+        super().__init__(*args, reason_needed=False, **kwargs)
+        self.fields["reason"].widget = forms.TextInput()
+        self.fields["priority"].help_text = f"{MIN_PRIORITY} to {MAX_PRIORITY}; default 5"
+        if not sets_priority:
+            del self.fields["priority_class"], self.fields["priority"]
+
+
 class CommentForm(forms.Form):
     """A comment, on one of `fields` if given."""
 

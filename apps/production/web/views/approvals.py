@@ -13,6 +13,7 @@ from apps.core.web.errors import show_errors
 from apps.production.domain.approvals.delegations import delegate, delegations_of, may_delegate, revoke_delegation
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.lifecycle import moves
+from apps.production.enums import RequestState
 from apps.production.models import Delegation, Request
 from apps.production.web.forms.approvals import DelegationForm, WithdrawForm
 
@@ -65,6 +66,7 @@ def _inbox(request: AuthenticatedRequest, form: DelegationForm) -> HttpResponse:
     delegations: Any = delegations_of(user)[:MAX_DELEGATIONS]
     context = {
         "turns": inbox_items(shown, user, at),
+        "to_decide": sum(one.state == RequestState.AWAITING_APPROVAL for one in shown),
         "more": max(0, waiting.count() - MAX_SHOWN),
         "today": timezone.localdate(at),
         "delegations": [(given, _standing(given, at)) for given in delegations],

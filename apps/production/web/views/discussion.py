@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -35,7 +36,8 @@ def comment(request: AuthenticatedRequest, key: str) -> HttpResponse:
         with show_errors(request, form):
             given = {"text": form.cleaned_data["text"], "path": form.cleaned_data["field"], "thread": thread}
             made = discussion.write_comment(request=wanted, by=request.user, at=timezone.now(), **given)
-            return _written(request, made)
+            desk = f"{reverse('production:desk')}?at={key}#sheet" if "desk" in sent else ""
+            return _written(request, made, back=desk)
     return _page(request, wanted, form, thread)
 
 
@@ -76,15 +78,15 @@ def _comment(wanted: Request, number: int) -> Comment:
     return get_object_or_404(wanted.comments.select_related("request", "by", "thread"), pk=number)
 
 
-def _written(request: AuthenticatedRequest, made: Comment) -> HttpResponse:
-    """Go to the comment; name mentioned users who are not notified, without revealing whether they exist."""
+def _written(request: AuthenticatedRequest, made: Comment, *, back: str = "") -> HttpResponse:
+    """Go to the comment, or `back`; name mentioned users who are not notified, not revealing whether they exist."""
     named = discussion.mentions_in(made.text)
     known = {person.username for person in discussion.people_for(made.request, named)}
     if missed := [name for name in named if name not in known]:
         messages.warning(
             request, f"Not notified, because they do not have access to this request: {', '.join(missed)}."
         )
-    return redirect(made)
+    return redirect(back or made)
 
 
 def _page(

@@ -1,0 +1,169 @@
+"""The approver's desk: requests that wait for a user's signature, and what decides about each. Reads only."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.db.models import Count, F, Q
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.production.domain.approvals.inbox import signable
+from apps.production.domain.approvals.requirements import Approval, approval_of
+from apps.production.domain.checks.report import Warnings, warnings_now
+from apps.production.domain.content.model import RequestContent, changes, texts_of
+from apps.production.domain.content.revisions import content_at, last_reviewed
+from apps.production.domain.content.stages import content_of, with_stages
+from apps.production.domain.discussion import Thread, fields_of, threads_of
+from apps.production.domain.estimates.figures import Estimate
+from apps.production.domain.estimates.past import estimate_for, estimates_of
+from apps.production.domain.priority.shares import ranks_if_approved
+from apps.production.models import Request, RequestRevision
+from apps.production.permissions import may_prioritise
+
+#: The most requests on a desk.
+MOST_ROWS = 50
+#: Less slack than this many days is tight.
+TIGHT_DAYS = 5
+#: Fields that the headings of the sheet show.
+_IN_HEADING = ("title", ".name")
+
+
+@dataclass(frozen=True)
+class DeskRow:
+    """A request to decide on, with its estimate. `slack_days` are left to the deadline once it has run."""
+
+    request: Request
+    content: RequestContent
+    estimate: Estimate
+    slack_days: float | None
+    is_resubmitted: bool
+
+    @property
+    def late_days(self) -> int:
+        return math.ceil(-(self.slack_days or 0))
+
+    @property
+    def slack(self) -> str:
+        """Return `ok`, `tight` or `over`; empty without a deadline or an estimate."""
+        if self.slack_days is None:
+            return ""
+        return "over" if self.slack_days < 0 else "tight" if self.slack_days < TIGHT_DAYS else "ok"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """The rows of a desk, earliest deadline first, and how many more there are."""
+
+    rows: list[DeskRow]
+    more: int = 0
+
+
+def desk_of(user: User, *, at: datetime) -> Desk:
+    """Return the requests that this user can sign; the number of queries depends only on that of experiments."""
+    pks = signable(user, at)
+    found = with_stages(Request.objects.filter(pk__in=pks)).annotate(
+        times_submitted=Count("revisions", filter=Q(revisions__is_submitted=True))
+    )
+    requests = list(found.order_by(F("deadline").asc(nulls_last=True), "pk")[:MOST_ROWS])
+    contents = {request.pk: content_of(request) for request in requests}
+    estimates = estimates_of({each.pk: (contents[each.pk], each.experiment_id) for each in requests}, at)
+    rows = [_row(each, contents[each.pk], estimates[each.pk], at) for each in requests]
+    return Desk(rows, len(pks) - len(rows))
+
+
+def _row(request: Request, content: RequestContent, estimate: Estimate, at: datetime) -> DeskRow:
+    slack = None
+    if request.deadline and estimate.days:
+        slack = (request.deadline - timezone.localdate(at)).days - estimate.days.mid
+    return DeskRow(request, content, estimate, slack, getattr(request, "times_submitted", 0) > 1)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a request: its text, what it was at the last review if it changed, and the threads about it."""
+
+    path: str
+    label: str
+    text: str
+    old: str | None
+    threads: tuple[Thread, ...]
+
+    @property
+    def is_changed(self) -> bool:
+        return self.old is not None
+
+
+@dataclass(frozen=True)
+class FieldGroup:
+    """The fields of the request, or of one of its stages."""
+
+    path: str
+    title: str
+    fields: list[Field]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One request on the desk, for the user who decides on it.
+
+    `reviewed` is the version that the changes are counted from; None if no one has reviewed it yet. `ranks` by class
+    are those it would have if it were approved now. `removed` are the names of stages that are no longer there.
+    """
+
+    row: DeskRow
+    groups: list[FieldGroup]
+    reviewed: RequestRevision | None
+    changed: int
+    removed: list[str]
+    general: list[Thread]
+    approval: Approval
+    warnings: Warnings
+    ranks: dict[str, int]
+    may_prioritise: bool
+
+    @property
+    def commented(self) -> list[str]:
+        """Return the labels of the fields with open threads."""
+        groups = [(f"{group.title} › " if group.path else "", group.fields) for group in self.groups]
+        return [before + one.label for before, found in groups for one in found if any(t.is_open for t in one.threads)]
+
+
+def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
+    """Return what decides about one request."""
+    request, content = row.request, row.content
+    row = replace(row, estimate=estimate_for(content, request.experiment, at))
+    reviewed = last_reviewed(request) if row.is_resubmitted else None
+    differences = changes(content_at(request, reviewed), content) if reviewed else []
+    old = {change["path"]: change["old"] for change in differences}
+    threads, sets_priority = threads_of(request), may_prioritise(user, request)
+    return Sheet(
+        row,
+        _groups(request, content, old, threads),
+        reviewed,
+        len(differences),
+        [change["old"] for change in differences if not change["new"] and change["path"].count(".") == 1],
+        [thread for thread in threads if not thread.first.field],
+        approval_of(request, user, at),
+        warnings_now(request, content, at=at),
+        ranks_if_approved(request, row.estimate, at=at) if sets_priority else {},
+        sets_priority,
+    )
+
+
+def _groups(
+    request: Request, content: RequestContent, old: dict[str, str], threads: Sequence[Thread]
+) -> list[FieldGroup]:
+    """Return the fields that have a value, changed or have comments, in the order of the form."""
+    texts, groups = texts_of(content), [FieldGroup("", "Request", [])]
+    for path, label in fields_of(request)[1:]:
+        talk = tuple(thread for thread in threads if thread.first.field == path)
+        is_stage = path.startswith("stages.") and path.count(".") == 1
+        if is_stage:
+            groups.append(FieldGroup(path, label, []))
+        if talk or path in old or (texts.get(path) and not path.endswith(_IN_HEADING)):
+            title = "Stage" if is_stage else label.rpartition(" › ")[2]
+            text = content.stages[int(path.split(".")[1])].name if is_stage else texts.get(path, "")
+            groups[-1].fields.append(Field(path, title, text, old.get(path), talk))
+    return groups

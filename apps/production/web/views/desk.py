@@ -1,0 +1,128 @@
+"""The approver's desk: requests that wait for the user's signature, decided one by one or several at once."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.web.errors import show_errors
+from apps.production.domain.approvals.requirements import move_message
+from apps.production.domain.desk import DeskRow, desk_of, sheet_of
+from apps.production.domain.lifecycle.moves import SERVICES, approve_request
+from apps.production.enums import Verb
+from apps.production.permissions import may_prioritise
+from apps.production.web.forms.moves import ApprovalForm, CommentForm, ReasonForm, ReviewForm
+from apps.production.web.lookup import request_or_404
+
+#: The moves that return or reject a request, with their forms; approving has its own.
+_REFUSALS = {Verb.REQUEST_CHANGES: ReviewForm, Verb.REJECT: ReasonForm}
+
+
+@require_safe
+def desk(request: AuthenticatedRequest) -> HttpResponse:
+    """The desk with one request open: the first, or `?at=NOVA-0219`; `?about=deadline` opens a comment on a field."""
+    return _desk(request, chosen=request.GET.get("at", ""), about=request.GET.get("about"))
+
+
+@require_POST
+def decide(request: AuthenticatedRequest, key: str, verb: str) -> HttpResponse:
+    """Approve with a priority, request changes or reject; then the next request of the desk is open."""
+    if verb not in {Verb.APPROVE, *_REFUSALS}:
+        raise Http404
+    wanted, at = request_or_404(request.user, key), timezone.now()
+    if verb == Verb.APPROVE:
+        form: ReasonForm = ApprovalForm(request.POST, sets_priority=may_prioritise(request.user, wanted))
+    else:
+        form = _REFUSALS[Verb(verb)](request.POST)
+    following = _next_key(request, key)
+    if form.is_valid():
+        with show_errors(request, form):
+            SERVICES[Verb(verb)](request=wanted, by=request.user, at=at, **form.cleaned_data)
+            messages.success(request, move_message(wanted, verb))
+            return _back(following)
+    return _desk(request, chosen=key, forms={verb: form}) if form.errors else _back(key)
+
+
+@require_POST
+def approve_several(request: AuthenticatedRequest) -> HttpResponse:
+    """Name the ticked requests; sent with `confirmed`, approve each with its requested priority.
+
+    A ticked request is sent as `key:version`. One that has changed since stays on the desk.
+    """
+    ticked = dict(text.rpartition(":")[::2] for text in request.POST.getlist("ticked"))
+    at = timezone.now()
+    rows = [row for row in desk_of(request.user, at=at).rows if row.request.key in ticked]
+    if not rows:
+        messages.error(request, "Tick the requests to approve.")
+        return _back("")
+    if "confirmed" not in request.POST:
+        return render(request, "production/desk_several.html", {"rows": rows, "ticked": ticked})
+    for row in rows:
+        with show_errors(request):
+            _approve_as_requested(request, row, ticked[row.request.key], at)
+            messages.success(request, move_message(row.request, Verb.APPROVE))
+    return _back("")
+
+
+def _approve_as_requested(request: AuthenticatedRequest, row: DeskRow, version: str, at: Any) -> None:
+    wanted = row.request
+    sets = not wanted.priority_class and may_prioritise(request.user, wanted)
+    approve_request(
+        request=wanted,
+        by=request.user,
+        at=at,
+        version=int(version) if version.isascii() and version.isdigit() else 0,
+        priority_class=wanted.requested_priority if sets else None,
+    )
+
+
+def _next_key(request: AuthenticatedRequest, key: str) -> str:
+    """Return the request after this one on the desk; after the last, the one before it."""
+    keys = [row.request.key for row in desk_of(request.user, at=timezone.now()).rows]
+    if key not in keys:
+        return ""
+    place = keys.index(key)
+    return (keys[place + 1 :] or keys[place - 1 : place] or [""])[0]
+
+
+def _back(key: str) -> HttpResponse:
+    return redirect(reverse("production:desk") + (f"?at={key}" if key else ""))
+
+
+def _desk(
+    request: AuthenticatedRequest, *, chosen: str, about: str | None = None, forms: dict[str, Any] | None = None
+) -> HttpResponse:
+    at, found = timezone.now(), desk_of(request.user, at=timezone.now())
+    row = next((row for row in found.rows if row.request.key == chosen), None)
+    if forms and row is None:
+        raise PermissionDenied("This request does not wait for your signature.")
+    if row is None and found.rows:
+        row = found.rows[0]
+    context: dict[str, Any] = {"desk": found, "row": row, "is_chosen": bool(chosen) and row is not None, "about": about}
+    if row is not None:
+        sheet = sheet_of(row, user=request.user, at=at)
+        context |= {"sheet": sheet, "object": row.request, "forms": _forms(sheet, forms or {})}
+        if about is not None:
+            context["comment_form"] = CommentForm(fields=None)
+    return render(request, "production/desk.html", context, status=400 if forms else 200)
+
+
+def _forms(sheet: Any, sent: dict[str, Any]) -> dict[str, Any]:
+    """Return the forms of the three decisions, with what was sent and is wrong."""
+    wanted = sheet.row.request
+    level = {"priority_class": wanted.priority_class or wanted.requested_priority, "priority": wanted.priority}
+    version = {"version": wanted.version}
+    why = f"See the comments on: {'; '.join(sheet.commented)}." if sheet.commented else ""
+    return {
+        "approve": sent.get(Verb.APPROVE)
+        or ApprovalForm(initial=version | level, sets_priority=sheet.may_prioritise, auto_id="approve-%s"),
+        "changes": sent.get(Verb.REQUEST_CHANGES)
+        or ReviewForm(initial=version | {"reason": why}, auto_id="changes-%s"),
+        "reject": sent.get(Verb.REJECT) or ReasonForm(initial=version, auto_id="reject-%s"),
+    }

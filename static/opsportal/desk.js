@@ -1,0 +1,41 @@
+// The approver's desk: keys go through the list and open the decisions; a request opens beside the list, whose ticks stay.
+const list = document.querySelector(".desk-list");
+const links = () => [...(list?.querySelectorAll("a[data-key]") ?? [])];
+const current = () => links().findIndex((link) => link.hasAttribute("aria-current"));
+const WIDE = window.matchMedia("(min-width: 901px)");
+
+const open = (link) => {
+  for (const each of links()) each.removeAttribute("aria-current");
+  link.setAttribute("aria-current", "true");
+  link.scrollIntoView({ block: "nearest" });
+  history.replaceState(null, "", link.href);
+  htmx.ajax("GET", link.href, { target: "#desk-request", select: "#desk-request > *", swap: "innerHTML" });
+};
+
+list?.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-key]");
+  if (!link || !WIDE.matches || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  open(link);
+});
+
+const step = (by) => links()[current() + by]?.click();
+const keys = {
+  j: () => step(1),
+  k: () => step(-1),
+  a: () => document.querySelector("#approve")?.focus(),
+  r: () => {
+    const details = document.querySelector("#request-changes");
+    if (!details) return;
+    details.open = true;
+    details.querySelector("textarea").focus();
+  },
+  x: () => links()[current()]?.closest("li").querySelector("input").click(),
+};
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]");
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
+  event.preventDefault();
+  keys[event.key]();
+});

@@ -1,0 +1,135 @@
+"""The approver's desk: what it shows of each request, one step to approve with a priority, several at once."""
+
+from dataclasses import replace
+from datetime import date, timedelta
+
+import pytest
+
+from apps.core.domain.events import events_of
+from apps.core.errors import InvalidFields, StaleState
+from apps.production.domain.content.stages import content_of
+from apps.production.domain.desk import desk_of, sheet_of
+from apps.production.domain.discussion import write_comment
+from apps.production.domain.lifecycle.moves import SERVICES, approve_request, check_request, submit_request
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.enums import Verb
+from apps.production.models import Request
+from tests.factories.history import history
+from tests.factories.people import person
+from tests.factories.requests import AT, LATER, draft, request_in, stage
+
+DESK = "/requests/inbox/desk/"
+
+
+@pytest.fixture
+def waiting(nova, liaison, approver):
+    """Make requests that await approval."""
+
+    def make(**changes):
+        return request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver, **changes)
+
+    return make
+
+
+def now(request):
+    return Request.objects.get(pk=request.pk)
+
+
+def test_row_has_size_and_slack_of_the_estimate(waiting, nova, liaison, approver):
+    history(draft(liaison, nova))
+    one = waiting(stages=(stage(jobs=1000),), deadline=(AT + timedelta(days=12)).date())
+    row = desk_of(approver, at=AT).rows[0]
+    assert row.request == one
+    assert row.estimate.core_seconds.mid == pytest.approx(1000 * 9000)
+    assert (row.slack_days, row.slack) == (pytest.approx(12 - row.estimate.days.mid), "tight")
+    assert desk_of(liaison, at=AT).rows == []
+
+
+def test_sheet_shows_what_changed_since_the_review_and_comments_on_fields(waiting, liaison, approver):
+    one = waiting()
+    write_comment(request=one, text="Needs 6 GB.", by=approver, at=LATER, path="stages.1.memory_bytes")
+    sheet = sheet_of(desk_of(approver, at=LATER).rows[0], user=approver, at=LATER)
+    assert (sheet.reviewed, sheet.commented) == (None, ["Stage 2 simulation › Memory"])
+    SERVICES[Verb.REQUEST_CHANGES](request=one, by=approver, at=LATER, reason="See memory.")
+    written = content_of(one)
+    more = replace(written.stages[1], memory_bytes=6_000_000_000)
+    again = replace(written, deadline=date(2026, 12, 20), stages=(written.stages[0], more))
+    one = save_draft(request=one, content=again, by=liaison, at=LATER, version=one.version)
+    submit_request(request=one, by=liaison, at=LATER)
+    check_request(request=one, at=LATER)
+
+    row = desk_of(approver, at=LATER).rows[0]
+    sheet = sheet_of(row, user=approver, at=LATER)
+    assert row.is_resubmitted
+    changed = {
+        field.path: (field.old, field.text) for group in sheet.groups for field in group.fields if field.is_changed
+    }
+    assert changed == {"deadline": ("2026-12-12", "2026-12-20"), "stages.1.memory_bytes": ("4 GB", "6 GB")}
+
+
+def test_approval_and_priority_are_one_step(waiting, approver):
+    one = waiting(requested_priority="high", priority_reason="Freeze")
+    approve_request(request=one, by=approver, at=LATER, version=one.version, priority_class="high")
+    assert (one.state, one.level) == ("queued", "high")
+    told = {event.kind: event for event in events_of(one)}
+    assert told["request.priority_set"].reason == "As requested."
+
+    other = waiting(requested_priority="high", priority_reason="Freeze")
+    with pytest.raises(InvalidFields):
+        approve_request(request=other, by=approver, at=LATER, priority_class="low")
+    assert (now(other).state, now(other).level) == ("awaiting_approval", "")
+    approve_request(request=now(other), by=approver, at=LATER, priority_class="low", priority=7, reason="It can wait.")
+    assert (now(other).state, now(other).level) == ("queued", "low 7")
+
+
+def test_decision_opens_the_next_request(waiting, approver, client):
+    first, second, third = (waiting(title=f"Sample {n}") for n in range(3))
+    client.force_login(approver)
+    form = {"version": second.version, "priority_class": "normal"}
+    assert client.post(f"{DESK}{second.key}/approve/", form).url == f"{DESK}?at={third.key}"
+    stale = client.post(f"{DESK}{third.key}/approve/", {"version": third.version - 1}, follow=True)
+    assert "was changed" in stale.text
+    missing = client.post(f"{DESK}{third.key}/request-changes/", {"version": third.version})
+    assert (missing.status_code, "Enter a reason." in missing.text) == (400, True)
+    rejected = client.post(f"{DESK}{third.key}/reject/", {"version": third.version, "reason": "Not this year."})
+    assert rejected.url == f"{DESK}?at={first.key}"
+    assert client.post(f"{DESK}{first.key}/approve/", {"version": first.version}).url == DESK
+    assert "Nothing to decide." in client.get(DESK).text
+    assert [now(one).state for one in (first, second, third)] == ["queued", "queued", "rejected"]
+
+
+def test_several_are_named_before_they_are_approved(waiting, approver, client):
+    one, two, three = waiting(), waiting(requested_priority="high", priority_reason="Freeze"), waiting()
+    client.force_login(approver)
+    ticked = {"ticked": [f"{one.key}:{one.version}", f"{two.key}:{two.version}", f"{three.key}:{three.version - 1}"]}
+    asked = client.post(f"{DESK}approve/", ticked)
+    assert all(each.key in asked.text for each in (one, two, three))
+    assert now(one).state == "awaiting_approval"
+    answer = client.post(f"{DESK}approve/", ticked | {"confirmed": "yes"}, follow=True)
+    assert f"{three.key} was changed" in answer.text
+    assert [(now(each).state, now(each).level) for each in (one, two, three)] == [
+        ("queued", "normal"),
+        ("queued", "high"),
+        ("awaiting_approval", ""),
+    ]
+
+
+def test_member_of_a_group_signs_without_a_priority(waiting, nova, client):
+    from tests.factories import approvals
+
+    convener = person("convener", ("shifter", nova))
+    approvals.rule(approvals.group("Physics", convener, experiment=nova), experiment=nova)
+    one = waiting()
+    client.force_login(convener)
+    assert 'name="priority_class"' not in client.get(DESK).text
+    client.post(f"{DESK}{one.key}/approve/", {"version": one.version, "priority_class": "urgent"})
+    assert (now(one).state, now(one).level) == ("queued", "")
+
+
+def test_lost_race_is_refused(waiting, approver, second_approver):
+    mine = waiting()
+    theirs = now(mine)
+    approve_request(request=theirs, by=second_approver, at=LATER)
+    with pytest.raises(StaleState):
+        approve_request(request=mine, by=approver, at=LATER, priority_class="high", reason="Freeze")
+    assert now(mine).level == ""
