@@ -364,6 +364,7 @@ _EVERY_SECONDS = {
     "apps.archive.tasks.delete_expired": 86_400,
     "apps.diagnosis.domain.harvest.requeue_overdue": 30,
     "apps.diagnosis.tasks.recount_causes": 15,
+    "apps.diagnosis.domain.known_errors.changes.disable_expired": 300,
     "apps.diagnosis.domain.impact.recount.recount_marked": 15,
     "apps.diagnosis.domain.impact.recount.verify_impacts": 86_400,
     "apps.statusboard.tasks.parse_waiting": 30,

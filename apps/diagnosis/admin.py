@@ -15,6 +15,8 @@ from apps.diagnosis.models import (
     Evidence,
     FailureGroup,
     GroupNote,
+    KnownError,
+    KnownErrorChange,
     LogExcerpt,
     LogHarvest,
     Verdict,
@@ -71,3 +73,12 @@ register_read_only(
     filters=["status", "verdict", "kind"],
 )
 register_read_only(GroupNote, "group by at text", list_select_related=["group"])
+register_read_only(
+    KnownError,
+    "id title category service role advice experiment passive enabled version",
+    search="id title regex",
+    filters=["category", "role", "enabled", "passive"],
+)
+register_read_only(
+    KnownErrorChange, "known_error version state by at reason", search="known_error by reason", filters=["state"]
+)

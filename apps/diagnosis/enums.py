@@ -171,6 +171,17 @@ ADVICE_OF = {
 }
 
 
+class ChangeState(models.TextChoices):
+    """Progress of a change of the catalogue."""
+
+    PROPOSED = "proposed", "Proposed"
+    APPLIED = "applied", "Applied"
+    REJECTED = "rejected", "Rejected"
+
+
+CHANGE_MOVES = {ChangeState.PROPOSED: frozenset({ChangeState.APPLIED, ChangeState.REJECTED})}
+
+
 class BaselineScope(models.TextChoices):
     """Jobs that the failures during an incident are compared with."""
 

@@ -8,6 +8,9 @@ declare(
     EventKind("group.moved", "changed the status: {old} → {new}", "has a new status"),
     EventKind("group.regressed", "saw jobs fail again after it was {old}", "is back"),
     EventKind("group.jumped", "saw {jobs} jobs fail in one hour", "has many more failures than before"),
+    EventKind("known_error.changed", "changed the known error: version {new}", "was changed"),
+    EventKind("known_error.proposed", "proposed a change of the known error", "has a proposed change"),
+    EventKind("known_error.rejected", "rejected the proposed change", "had a proposed change rejected"),
     EventKind("verdict.decided", "decided the verdict: {new}", "has a new verdict"),
     EventKind("verdict.overridden", "overrode the verdict: {old} → {new}", "had its verdict overridden"),
 )

@@ -8,6 +8,7 @@ from apps.diagnosis.domain import harvest as harvest_module
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.group_sweep import sweep_groups
 from apps.diagnosis.domain.impact import recount
+from apps.diagnosis.domain.known_errors import changes
 from apps.diagnosis.models import LogHarvest
 
 
@@ -19,6 +20,7 @@ def harvest_log(*, harvest_id: int) -> None:
 
 
 task_of(harvest_module.requeue_overdue)
+task_of(changes.disable_expired)
 
 
 @shared_task

@@ -20,12 +20,11 @@ from apps.diagnosis.domain.causes import mark_dirty
 from apps.diagnosis.domain.facts import facts_of, outages_during_job
 from apps.diagnosis.domain.fingerprints import line_of, message_of, title_of
 from apps.diagnosis.domain.groups import group_for
+from apps.diagnosis.domain.known_errors.current import current, current_classifiers
 from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.domain.log_windows import block_of
 from apps.diagnosis.engine.base import Block, Reason
-from apps.diagnosis.engine.catalogue import built_in
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
-from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.engine.tail import LogError, LogMissing, LogOverwritten, LogRefused
 from apps.diagnosis.enums import TRANSITIONS, Category, HarvestState, ReasonKind, Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, Verdict
@@ -177,7 +176,8 @@ def _store(harvest: LogHarvest, read: list[ReadResult], at: datetime) -> Harvest
     if not read:
         why = wording.LOG_PATH_UNKNOWN if job.started_at else wording.NEVER_STARTED
         reasons.append(Reason(ReasonKind.LOG, why))
-    found = diagnose(facts_of(job), blocks, classifiers=classifiers(), outages=outages_during_job(job), reasons=reasons)
+    outages = outages_during_job(job)
+    found = diagnose(facts_of(job), blocks, classifiers=current_classifiers(), outages=outages, reasons=reasons)
     harvest.excerpts.all().delete()
     LogExcerpt.objects.bulk_create([_excerpt(harvest, one.path, one.block) for one in read if one.block])
     _store_evidence(harvest, found)
@@ -265,7 +265,7 @@ def _store_verdict(job: Job, found: Diagnosis, blocks: list[Block], at: datetime
             "reasons": [
                 {"kind": r.kind, "text": clean_text(r.text), "target": clean_text(r.target)} for r in decided.reasons
             ],
-            "catalogue_version": built_in().version,
+            "catalogue_version": current().version,
             "decided_at": at,
         },
     )

@@ -5,10 +5,10 @@ from datetime import datetime
 
 from apps.diagnosis.domain.attempts import open_own_log
 from apps.diagnosis.domain.facts import facts_of
+from apps.diagnosis.domain.known_errors.current import current_classifiers
 from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.engine.base import Block, Hit
 from apps.diagnosis.engine.diagnose import diagnose
-from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.engine.tail import LogError, read_back
 from apps.diagnosis.enums import Role, Stream
 from apps.jobs.models import Job
@@ -27,7 +27,7 @@ def scan_logs(*, job: Job, at: datetime) -> LogScan:
     blocks = [block for stream, path in locate_logs(job=job, at=at) if (block := _read(job, stream, path)) is not None]
     if not blocks:
         return LogScan(read=False)
-    found = diagnose(facts_of(job), blocks, classifiers=classifiers())
+    found = diagnose(facts_of(job), blocks, classifiers=current_classifiers())
     return LogScan(read=True, hits=tuple(hit for hit in found.hits if hit.pattern.role is Role.CAUSE))
 
 

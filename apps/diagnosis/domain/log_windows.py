@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from apps.diagnosis.domain.attempts import open_own_log
 from apps.diagnosis.domain.facts import log_paths
+from apps.diagnosis.domain.known_errors.current import current
 from apps.diagnosis.engine.base import Block, JobFacts, Pattern
-from apps.diagnosis.engine.catalogue import built_in
 from apps.diagnosis.engine.tail import LogError, LogLine, lines_of, read_around, read_back
 from apps.diagnosis.engine.verdict import WEIGHT
 from apps.diagnosis.enums import Role, Stream
@@ -61,7 +61,7 @@ def log_view(
         problem = "It never ran, so it wrote none."
     if block is None:
         return replace(view, problem=problem)
-    shown = _mark_lines(block)
+    shown = _mark_lines(job, block)
     earlier = block.offset if block.offset > block.begin and block.data else None
     return replace(view, lines=shown, size_bytes=block.file_bytes, earlier=earlier, problem=problem)
 
@@ -133,10 +133,11 @@ def _end_of_lines(data: bytes, position: int, lines: int) -> int:
     return position
 
 
-def _mark_lines(block: Block) -> tuple[LineView, ...]:
+def _mark_lines(job: Job, block: Block) -> tuple[LineView, ...]:
     """Mark the lines that match known errors, each with the one of most weight."""
     marks: dict[int, Pattern] = {}
-    for hit in built_in().classify(JobFacts(), block).hits:
+    facts = JobFacts(experiment=job.experiment.key if job.experiment else "")
+    for hit in current().classify(facts, block).hits:
         if hit.pattern.role is not Role.NOISE:
             marks.setdefault(hit.offset, hit.pattern)
             if WEIGHT[hit.pattern.role] < WEIGHT[marks[hit.offset].role]:

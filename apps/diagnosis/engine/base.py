@@ -51,7 +51,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A known error: one row of the catalogue."""
+    """A known error: one row of the catalogue.
+
+    A passive one marks lines but decides nothing. One with an `experiment` applies to that experiment's jobs only.
+    """
 
     id: str
     category: Category
@@ -61,6 +64,10 @@ class Pattern:
     role: Role
     where: str
     example: str
+    title: str = ""
+    instructions: str = ""
+    passive: bool = False
+    experiment: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""The catalogue of known errors: rows of a CSV file, validated on load, matched in linear time by RE2."""
+"""The catalogue of known errors: patterns, validated on load, matched in linear time by RE2. Shipped ones are a CSV."""
 
 import csv
 import hashlib
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -18,9 +18,10 @@ from apps.diagnosis.engine.plain_lines import clean
 from apps.diagnosis.enums import Advice, Category, Role, Stream
 
 BUILT_IN = Path(__file__).with_name("catalogue.csv")
-COLUMNS = ("id", "category", "service", "regex", "advice", "role", "where", "example")
+COLUMNS = ("id", "title", "category", "service", "regex", "advice", "role", "where", "example")
 CHUNK_BYTES = 64 * 1024
 _NEWLINE = re.compile(rb"\n")
+_NOT_LINEAR = re.compile(r"\(\?(?:=|!|<=|<!|P=)|\\[1-9]")
 TEXT_BYTES = 1000
 HITS_PER_PATTERN = 20
 MAX_MEMORY_BYTES = 256 * 1024 * 1024
@@ -44,6 +45,19 @@ def _compile(regex: str) -> re2._Regexp:
     return re2.compile(f"(?m){regex}".encode(), latin_options())
 
 
+def regex_fault(regex: str, example: str) -> str:
+    """Return why a known error cannot have this expression: not linear, or its example is missed; else ""."""
+    try:
+        compiled = _compile(regex)
+    except re2.error as error:
+        why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        hint = " (RE2 has no lookaround and no back-references)" if _NOT_LINEAR.search(regex) else ""
+        return f"does not compile in RE2: {why}{hint}"
+    if compiled.search(b""):
+        return "matches the empty line"
+    return "" if compiled.search(example.encode()) else "does not match its example"
+
+
 def _choice(choices: type[Choice], row: dict[str, str], column: str) -> Choice:
     try:
         return choices(row[column])
@@ -53,18 +67,14 @@ def _choice(choices: type[Choice], row: dict[str, str], column: str) -> Choice:
 
 def _pattern(row: dict[str, str]) -> Pattern:
     """Build a pattern from a row. Raises `CatalogueError`."""
-    if not row["id"]:
-        raise CatalogueError("id is missing")
-    try:
-        regex = _compile(row["regex"])
-    except re2.error as error:
-        raise CatalogueError(f"regex of {row['id']} does not compile in RE2: {error}") from None
-    if regex.search(b""):
-        raise CatalogueError(f"regex of {row['id']} matches the empty line")
-    if not regex.search(row["example"].encode()):
-        raise CatalogueError(f"regex of {row['id']} does not match its example")
+    for name in ("id", "title"):
+        if not row[name]:
+            raise CatalogueError(f"{name} is missing")
+    if fault := regex_fault(row["regex"], row["example"]):
+        raise CatalogueError(f"regex of {row['id']} {fault}")
     return Pattern(
         id=row["id"],
+        title=row["title"],
         category=_choice(Category, row, "category"),
         service=row["service"],
         regex=row["regex"],
@@ -97,22 +107,21 @@ def read_patterns(text: str, name: str) -> tuple[Pattern, ...]:
 
 
 class Catalogue:
-    """Validated patterns with their matcher: the built-in log classifier."""
+    """Patterns with their matcher, compiled once: a log classifier."""
 
     name = "catalogue"
 
-    def __init__(self, path: Path = BUILT_IN) -> None:
-        try:
-            content = path.read_bytes()
-            self.patterns = read_patterns(content.decode(), path.name)
-        except (OSError, UnicodeDecodeError) as error:
-            raise CatalogueError(f"{path}: {error}") from None
-        self.version = hashlib.sha256(content).hexdigest()[:12]
+    def __init__(self, patterns: Sequence[Pattern], version: str) -> None:
+        """Compile valid patterns. Raises `CatalogueError` if they need too much memory together."""
+        self.patterns, self.version = tuple(patterns), version
         self._regexes = [_compile(pattern.regex) for pattern in self.patterns]
         self._set = re2.Set.SearchSet(latin_options())
-        for pattern in self.patterns:
-            self._set.Add(f"(?m){pattern.regex}")
-        self._set.Compile()
+        try:
+            for pattern in self.patterns:
+                self._set.Add(f"(?m){pattern.regex}")
+            self._set.Compile()
+        except re2.error as error:
+            raise CatalogueError(f"{len(self.patterns)} patterns do not compile together: {error}") from None
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
         """Return the known errors in `block`, in log order, at most 20 of each pattern.
@@ -131,7 +140,7 @@ class Catalogue:
                     if seen[index] >= HITS_PER_PATTERN:
                         break
                     if start not in found:
-                        found[start] = self._matching(line)
+                        found[start] = self._matching(line, facts.experiment)
                     if index in found[start]:
                         seen[index] += 1
                         ends = ends or [-1, *(newline.start() for newline in _NEWLINE.finditer(raw))]
@@ -143,11 +152,13 @@ class Catalogue:
             number = None if number is None else number + raw.count(b"\n")
         return Findings(hits=tuple(hit for *_, hit in sorted(hits, key=lambda hit: hit[:2])))
 
-    def _matching(self, line: bytes) -> list[int]:
-        """Return the patterns that match a line; if one of them is noise, the line is harmless: only the noise."""
+    def _matching(self, line: bytes, experiment: str) -> list[int]:
+        """Return the patterns that match a line; of a line with noise the noise and the passive ones."""
         found = sorted(self._set.Match(line) or ()) if line else []
-        noise = [index for index in found if self.patterns[index].role is Role.NOISE]
-        return noise or found
+        found = [index for index in found if self.patterns[index].experiment in {"", experiment}]
+        quiet = [index for index in found if self.patterns[index].passive or self.patterns[index].role is Role.NOISE]
+        harmless = any(not self.patterns[index].passive for index in quiet)
+        return quiet if harmless else found
 
     def _hit(self, index: int, line: bytes, offset: int, number: int | None, stream: Stream) -> Hit:
         match = self._regexes[index].search(line)
@@ -189,7 +200,17 @@ def text_of(data: bytes) -> str:
     return data.decode(errors="replace").replace("\x00", "\ufffd")
 
 
+def read_catalogue(path: Path) -> Catalogue:
+    """Read a catalogue from a CSV file; its version is the beginning of its SHA-256. Raises `CatalogueError`."""
+    try:
+        content = path.read_bytes()
+        patterns = read_patterns(content.decode(), path.name)
+    except (OSError, UnicodeDecodeError) as error:
+        raise CatalogueError(f"{path}: {error}") from None
+    return Catalogue(patterns, hashlib.sha256(content).hexdigest()[:12])
+
+
 @cache
 def built_in() -> Catalogue:
-    """Return the built-in catalogue, loaded once per process."""
-    return Catalogue()
+    """Return the shipped catalogue, loaded once per process."""
+    return read_catalogue(BUILT_IN)

@@ -50,6 +50,7 @@ def counted(facts: JobFacts, hits: Sequence[Hit], blocks: Sequence[Block]) -> li
         hit
         for hit in hits
         if hit.pattern.role is not Role.NOISE
+        and not hit.pattern.passive
         and not (_is_known(hit) and _knows_better(read.get((hit.stream, hit.offset)), hit))
     ]
     return [
@@ -63,7 +64,7 @@ def one_reading(hits: Sequence[Hit]) -> list[Hit]:
     """Leave out what the grammar read in lines that the catalogue knows, or knows to be harmless, as well or better."""
     known: dict[tuple[str, int], list[Hit]] = {}
     for hit in hits:
-        if _is_known(hit):
+        if _is_known(hit) and not hit.pattern.passive:
             known.setdefault((hit.stream, hit.offset), []).append(hit)
     return [hit for hit in hits if _is_known(hit) or _adds(hit, known.get((hit.stream, hit.offset), ()))]
 

@@ -14,8 +14,7 @@ from apps.archive.domain.store.contents import jobs_for_list as archived_jobs
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
 from apps.diagnosis.domain.causes import CauseRow, failures_by_cause
-from apps.diagnosis.engine.catalogue import built_in
-from apps.diagnosis.models import CauseTotals
+from apps.diagnosis.models import CauseTotals, KnownError
 from apps.jobs.domain.jobs import jobs_for_list, matches_host
 from apps.jobs.domain.records import hour_of
 from apps.jobs.models import Job
@@ -139,7 +138,8 @@ def _errors(words: str, user: User, at: datetime) -> list[Error]:
         return []
     totals = CauseTotals.objects.visible_to(user).filter(hour__gte=hour_of(at - ERRORS_SINCE))
     rows: list[CauseRow] = failures_by_cause(totals.filter(cause__icontains=words))
-    jobs = {pattern.id: 0 for pattern in built_in().patterns if words.casefold() in pattern.id.casefold()}
+    named = KnownError.objects.filter(Q(pk__icontains=words) | Q(title__icontains=words))
+    jobs = dict.fromkeys(named.values_list("pk", flat=True), 0)
     for row in rows:
         jobs[row.cause] = jobs.get(row.cause, 0) + row.jobs
     start = f"{hour_of(at - ERRORS_SINCE):%Y-%m-%dT%H:%MZ}"

@@ -1,0 +1,181 @@
+"""Change known errors: at once or by a proposal, each change a version with who, when and why."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import transaction
+
+from apps.accounts.models import Experiment, Principal
+from apps.core.domain.events import publish
+from apps.core.domain.workflow import move
+from apps.core.errors import InvalidFields, NotAllowed, StaleState
+from apps.diagnosis.domain.known_errors.current import patterns_of
+from apps.diagnosis.engine.catalogue import Catalogue, CatalogueError, regex_fault
+from apps.diagnosis.enums import CHANGE_MOVES, ChangeState
+from apps.diagnosis.models import CatalogueState, KnownError, KnownErrorChange
+from apps.diagnosis.permissions import may_edit_catalogue, may_propose_known_errors
+
+FIELDS = (
+    "title",
+    "category",
+    "service",
+    "regex",
+    "role",
+    "advice",
+    "instructions",
+    "example",
+    "where",
+    "experiment",
+    "owner",
+    "link",
+    "expires_at",
+    "passive",
+    "enabled",
+    "pack",
+)
+PORTAL = "opsportal"
+
+
+def values_of(row: KnownError) -> dict[str, Any]:
+    """Return the fields of a known error as plain data; the experiment by its key, the expiry in ISO 8601."""
+    values = {name: getattr(row, name) for name in FIELDS}
+    values["experiment"] = row.experiment.key if row.experiment else ""
+    values["expires_at"] = DjangoJSONEncoder().default(row.expires_at) if row.expires_at else None
+    return values
+
+
+def checked_row(known_error: str, values: Mapping[str, Any]) -> KnownError:
+    """Return an unsaved known error of these values, the missing ones by default. Raises `InvalidFields`."""
+    values = dict(values)
+    key, problems = values.pop("experiment", ""), {}
+    experiment = Experiment.objects.filter(key__iexact=key).first() if key else None
+    if key and experiment is None:
+        problems["experiment"] = [f"There is no experiment “{key}”."]
+    if unknown := values.keys() - set(FIELDS):
+        problems["id"] = [f"Unknown fields: {', '.join(sorted(unknown))}."]
+    row = KnownError(id=known_error, experiment=experiment, **{k: v for k, v in values.items() if k in FIELDS})
+    try:
+        row.clean_fields()
+    except ValidationError as error:
+        problems |= error.message_dict
+    if row.regex and row.example and "regex" not in problems and (fault := regex_fault(row.regex, row.example)):
+        problems["regex"] = [f"The pattern {fault}."]
+    if problems:
+        raise InvalidFields(problems)
+    return row
+
+
+@transaction.atomic
+def submit_change(
+    *,
+    known_error: str,
+    values: Mapping[str, Any],
+    by: Principal,
+    at: datetime,
+    reason: str,
+    base: int | None = None,
+    propose: bool = False,
+) -> KnownErrorChange:
+    """Change a known error, or propose it where the user may not edit the catalogue or wants a review.
+
+    `base` is the version that the user has seen: 0 for a new known error, None for whatever it is. Raises `NotAllowed`,
+    `InvalidFields`, and `StaleState` if another user changed it since.
+    """
+    if not may_propose_known_errors(by):
+        raise NotAllowed("Only the OPG and liaisons can propose known errors.")
+    _lock_catalogue()
+    old = KnownError.objects.select_related("experiment").filter(pk=known_error).first()
+    if base is not None and base != (old.version if old else 0):
+        raise StaleState(f"{known_error} was changed by another user in the meantime. Reload it and try again.")
+    row = checked_row(known_error, (values_of(old) if old else {}) | dict(values))
+    if not reason.strip():
+        raise InvalidFields({"reason": ["Say why. The next shift will read it."]})
+    if old and values_of(old) == values_of(row):
+        raise InvalidFields({"reason": ["Nothing has changed."]})
+    change = KnownErrorChange(
+        known_error=known_error,
+        state=ChangeState.PROPOSED,
+        values=values_of(row),
+        by=str(by)[:150],
+        at=at,
+        reason=reason.strip(),
+    )
+    if propose or not may_edit_catalogue(by):
+        change.save()
+        publish(kind="known_error.proposed", target=change, by=by, at=at, reason=change.reason)
+        return change
+    change.state, change.version = ChangeState.APPLIED, _save_row(row)
+    change.save()
+    _set_version(change)
+    publish(kind="known_error.changed", target=change, by=by, at=at, new=str(change.version), reason=change.reason)
+    return change
+
+
+@transaction.atomic
+def decide_change(
+    *, change: KnownErrorChange, approve: bool, by: Principal, at: datetime, reason: str = ""
+) -> KnownErrorChange:
+    """Approve or reject a proposal. Raises `NotAllowed`, `InvalidTransition`, `StaleState`, `InvalidFields`."""
+    if not may_edit_catalogue(by):
+        raise NotAllowed("Only approvers and admins of the OPG can decide on proposals.")
+    if not approve and not reason.strip():
+        raise InvalidFields({"reason": ["Say why. The author of the proposal will read it."]})
+    _lock_catalogue()
+    decided = {"decided_by": str(by)[:150], "decided_at": at, "decision": reason.strip()}
+    if approve:
+        decided["version"] = _save_row(checked_row(change.known_error, change.values))
+    to = ChangeState.APPLIED if approve else ChangeState.REJECTED
+    move(change, to=to, transitions=CHANGE_MOVES, field="state", **decided)
+    if approve:
+        _set_version(change)
+    kind = "known_error.changed" if approve else "known_error.rejected"
+    publish(kind=kind, target=change, by=by, at=at, new=str(change.version or ""), reason=reason.strip())
+    return change
+
+
+@transaction.atomic
+def disable_expired(*, at: datetime) -> int:
+    """Disable known errors whose expiry has passed, each with a version that says so; return how many."""
+    expired = KnownError.objects.select_related("experiment").filter(enabled=True, expires_at__lte=at)
+    rows = list(expired)
+    if not rows:
+        return 0
+    _lock_catalogue()
+    for row in rows:
+        row.enabled = False
+        change = KnownErrorChange(known_error=row.id, state=ChangeState.APPLIED, by=PORTAL, at=at, reason="It expired.")
+        change.version, change.values = _save_row(row), values_of(row)
+        change.save()
+        _set_version(change)
+    return len(rows)
+
+
+def _lock_catalogue() -> None:
+    """Lock the catalogue until the end of the transaction: changes come one after the other."""
+    CatalogueState.objects.get_or_create(pk=1)
+    CatalogueState.objects.select_for_update().get(pk=1)
+
+
+def _set_version(change: KnownErrorChange) -> None:
+    """Make an applied change the version of the catalogue: its number never comes again, even after a restore."""
+    CatalogueState.objects.filter(pk=1).update(number=change.pk)
+
+
+def _save_row(row: KnownError) -> int:
+    """Save a row as the next version of its known error; return the version.
+
+    Raises `InvalidFields` if the catalogue would not compile with it.
+    """
+    old = KnownError.objects.filter(pk=row.pk).values("version", "shipped").first() or {"version": 0, "shipped": None}
+    row.version = old["version"] + 1
+    row.shipped = row.shipped or old["shipped"]
+    row.save()
+    if row.enabled:
+        try:
+            Catalogue(patterns_of(KnownError.objects.filter(enabled=True)), "")
+        except CatalogueError as error:
+            raise InvalidFields({"regex": [f"The pattern is too large: {error}."]}) from None
+    return row.version

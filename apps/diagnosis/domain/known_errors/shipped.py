@@ -1,0 +1,98 @@
+"""Load the shipped known errors into the database; rows that a site has edited are kept, and the change is offered."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from apps.diagnosis.domain.known_errors.changes import PORTAL, values_of
+from apps.diagnosis.engine.base import Pattern
+from apps.diagnosis.engine.catalogue import Catalogue, built_in
+from apps.diagnosis.enums import ChangeState
+from apps.diagnosis.models import CatalogueState, KnownError, KnownErrorChange
+
+COLUMNS = ("title", "category", "service", "regex", "role", "advice", "example", "where")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a load did: rows added, changed, and changes offered because the site had edited the row."""
+
+    added: int = 0
+    changed: int = 0
+    offered: int = 0
+
+
+@transaction.atomic
+def load_shipped(*, at: datetime, catalogue: Catalogue | None = None) -> Loaded:
+    """Load the shipped catalogue. Does nothing if this version was loaded before.
+
+    A row no longer shipped is disabled, unless the site edited it. New rows are valid: the catalogue is checked as
+    it is read.
+    """
+    catalogue = catalogue or built_in()
+    CatalogueState.objects.get_or_create(pk=1)
+    state = CatalogueState.objects.select_for_update().get(pk=1)
+    if state.shipped == catalogue.version:
+        return Loaded()
+    rows = {row.id: row for row in KnownError.objects.select_related("experiment")}
+    new, changed, changes = [], [], []
+    for pattern in catalogue.patterns:
+        shipped, row = _values(pattern), rows.get(pattern.id)
+        if row is None:
+            row = KnownError(id=pattern.id, version=1, shipped=shipped, **shipped)
+            new.append(row)
+            changes.append(_change(row, at, "Shipped with the portal."))
+        elif row.shipped != shipped:
+            changes.append(_update(row, shipped, at))
+            changed.append(row)
+    ids = {pattern.id for pattern in catalogue.patterns}
+    for row in rows.values():
+        if row.shipped and row.id not in ids and row.enabled and not _is_edited(row):
+            row.enabled, row.version = False, row.version + 1
+            changed.append(row)
+            changes.append(_change(row, at, "No longer shipped with the portal."))
+    KnownError.objects.bulk_create(new)
+    KnownError.objects.bulk_update(changed, [*COLUMNS, "enabled", "version", "shipped"])
+    KnownErrorChange.objects.bulk_create(changes)
+    number = max((change.pk for change in changes if change.version), default=state.number)
+    CatalogueState.objects.filter(pk=1).update(number=number, shipped=catalogue.version)
+    offered = sum(change.state == ChangeState.PROPOSED for change in changes)
+    return Loaded(len(new), len(changed) - offered, offered)
+
+
+def _values(pattern: Pattern) -> dict[str, Any]:
+    return {name: str(getattr(pattern, name)) for name in COLUMNS}
+
+
+def _is_edited(row: KnownError) -> bool:
+    return row.shipped is None or any(getattr(row, name) != row.shipped.get(name) for name in COLUMNS)
+
+
+def _update(row: KnownError, shipped: dict[str, Any], at: datetime) -> KnownErrorChange:
+    """Change a row to its shipped values; if it was edited or made here, return a proposal of them instead."""
+    edited = _is_edited(row)
+    row.shipped = shipped
+    if edited:
+        values = values_of(row) | shipped
+        reason = "A new version of the portal ships these values; this row was edited here."
+        return KnownErrorChange(
+            known_error=row.id, state=ChangeState.PROPOSED, values=values, by=PORTAL, at=at, reason=reason
+        )
+    for name, value in shipped.items():
+        setattr(row, name, value)
+    row.version += 1
+    return _change(row, at, "Shipped with a new version of the portal.")
+
+
+def _change(row: KnownError, at: datetime, reason: str) -> KnownErrorChange:
+    return KnownErrorChange(
+        known_error=row.id,
+        version=row.version,
+        state=ChangeState.APPLIED,
+        values=values_of(row),
+        by=PORTAL,
+        at=at,
+        reason=reason,
+    )

@@ -1,0 +1,35 @@
+"""Models of diagnosis, by subject."""
+
+from apps.diagnosis.models.known_errors import CatalogueState, KnownError, KnownErrorChange
+from apps.diagnosis.models.verdicts import (
+    CauseTotals,
+    DirtyCauseHour,
+    DirtyImpact,
+    Evidence,
+    FailureGroup,
+    GroupNote,
+    Impact,
+    ImpactGroup,
+    LogExcerpt,
+    LogHarvest,
+    Verdict,
+    VerdictQuerySet,
+)
+
+__all__ = [
+    "CatalogueState",
+    "CauseTotals",
+    "DirtyCauseHour",
+    "DirtyImpact",
+    "Evidence",
+    "FailureGroup",
+    "GroupNote",
+    "Impact",
+    "ImpactGroup",
+    "KnownError",
+    "KnownErrorChange",
+    "LogExcerpt",
+    "LogHarvest",
+    "Verdict",
+    "VerdictQuerySet",
+]
