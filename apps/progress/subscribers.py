@@ -42,11 +42,15 @@ def on_progress(event: Event) -> None:
     "request.moved",
     "request.priority_set",
     "share.set",
-    "hold.placed",
-    "hold.lifted",
 )
 def on_queue_changed(event: Event) -> None:
     keep_queue_forecasts(at=timezone.now())
+
+
+@subscribe("progress.forecast_all", "hold.placed", "hold.lifted")
+def on_hold_changed(event: Event) -> None:
+    """Update all forecasts: a hold also stops the stages of running requests."""
+    keep_forecasts(at=timezone.now())
 
 
 @subscribe("progress.recount_stages", "cluster.removed")

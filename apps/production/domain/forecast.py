@@ -1,8 +1,11 @@
 """The stored forecast of an approved request: the one that all pages and the API show. `progress` computes it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
+
+from django.utils.dateparse import parse_datetime
 
 from apps.production.models import Request
 
@@ -11,16 +14,43 @@ Days = tuple[date, date, date]
 
 
 @dataclass(frozen=True)
+class Expected:
+    """When a stage is expected to end and what that is based on; without a time, why there is none.
+
+    The end lies between `early` and `late`; an end by pace has no interval, so both equal `at`.
+    """
+
+    at: datetime | None
+    basis: str
+    early: datetime | None = None
+    late: datetime | None = None
+
+    @property
+    def is_wide(self) -> bool:
+        return self.early != self.late
+
+    def as_data(self) -> list[str | None]:
+        """Return it as JSON stores it: three times, then the basis."""
+        return [*(moment and moment.isoformat() for moment in (self.at, self.early, self.late)), self.basis]
+
+    @classmethod
+    def from_data(cls, data: list[str | None]) -> "Expected":
+        at, early, late = (parse_datetime(text) if text else None for text in data[:3])
+        return cls(at, data[3] or "", early, late)
+
+
+@dataclass(frozen=True)
 class Forecast:
     """When a request starts and ends; None where that is unknown or past. `basis` says what it rests on, or why not.
 
-    `at` is when it was computed.
+    `at` is when it was computed; `stages` are the ends of the stages of a running request by name.
     """
 
     start: Days | None = None
     end: Days | None = None
     basis: str = ""
     at: datetime | None = None
+    stages: Mapping[str, Expected] = field(default_factory=dict)
 
     @property
     def is_wide(self) -> bool:
@@ -39,6 +69,7 @@ class Forecast:
             "expected_end_late": end_late,
             "forecast_basis": self.basis,
             "forecast_at": self.at,
+            "forecast_stages": {name: end.as_data() for name, end in self.stages.items()},
         }
 
 
@@ -52,4 +83,5 @@ def forecast_of(request: Request) -> Forecast | None:
         (request.expected_end_early or end, end, request.expected_end_late or end) if end else None,
         request.forecast_basis,
         request.forecast_at,
+        {name: Expected.from_data(data) for name, data in request.forecast_stages.items()},
     )

@@ -42,6 +42,7 @@ class Migration(migrations.Migration):
                 ('expected_end', models.DateField(blank=True, help_text='When its last job is expected to finish.', null=True)),
                 ('expected_end_early', models.DateField(blank=True, null=True)),
                 ('expected_end_late', models.DateField(blank=True, null=True)),
+                ('forecast_stages', models.JSONField(blank=True, default=dict, editable=False, help_text='Expected ends of the stages of a running request, by name.')),
                 ('forecast_basis', models.TextField(blank=True, help_text='What the forecast is based on, or why it is unknown.')),
                 ('forecast_at', models.DateTimeField(blank=True, help_text='When the forecast was computed.', null=True)),
                 ('closed_at', models.DateTimeField(blank=True, null=True)),

@@ -96,6 +96,9 @@ class Request(models.Model):
     expected_end_late = models.DateField(null=True, blank=True)
     forecast_basis = models.TextField(blank=True, help_text="What the forecast is based on, or why it is unknown.")
     forecast_at = models.DateTimeField(null=True, blank=True, help_text="When the forecast was computed.")
+    forecast_stages = models.JSONField(
+        default=dict, blank=True, editable=False, help_text="Expected ends of the stages of a running request, by name."
+    )
     closed_at = models.DateTimeField(null=True, blank=True)
     closed_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"

@@ -1,7 +1,6 @@
 """When the stages of a request are expected to end: by their pace, or by past jobs of the same kind of stage."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -13,6 +12,7 @@ from apps.jobs.domain.records import hour_of
 from apps.jobs.models import HourlyTotals
 from apps.production.domain.estimates.figures import StageEstimate
 from apps.production.domain.estimates.past import past_of_stages
+from apps.production.domain.forecast import Expected
 from apps.production.domain.holds import stage_holds
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage, StageAcceptance
@@ -25,26 +25,16 @@ _FAR = timedelta(days=3650)
 _EXPECTS = {RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING}
 
 
-@dataclass(frozen=True)
-class Expected:
-    """When a stage is expected to end and what that is based on; without a time, why there is none.
-
-    The end lies between `early` and `late`; an end by pace has no interval, so both equal `at`.
-    """
-
-    at: datetime | None
-    basis: str
-    early: datetime | None = None
-    late: datetime | None = None
-
-    @property
-    def is_wide(self) -> bool:
-        return self.early != self.late
-
-
 def is_done(row: StageProgress, acceptance: StageAcceptance | None = None) -> bool:
     """Whether a stage waits for nothing more: all requested jobs have completed, or it was accepted as is."""
-    return acceptance is not None or (row.wanted is not None and row.completed >= row.wanted)
+    return bool(why_done(row, acceptance))
+
+
+def why_done(row: StageProgress, acceptance: StageAcceptance | None) -> str:
+    """Return why a stage waits for nothing more; empty if it does."""
+    if acceptance is not None:
+        return "accepted as is"
+    return "all its jobs are done" if row.wanted is not None and row.completed >= row.wanted else ""
 
 
 def expected_ends(
@@ -114,12 +104,10 @@ class _Chain:
         return self._by_past(self.past[row.asked.pk], self._start(previous))
 
     def _why_none(self, row: StageProgress) -> str:
-        if self.acceptance_of(row):
-            return "accepted as is"
+        if done := why_done(row, self.acceptance_of(row)):
+            return done
         if row.wanted is None:
             return "the request does not say how many jobs it takes"
-        if is_done(row):
-            return "all its jobs are done"
         return "" if self.state in _EXPECTS else f"the request is “{self.state.label}”"
 
     def _by_pace(self, left: int, done: int, since: datetime) -> Expected:

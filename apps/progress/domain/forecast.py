@@ -74,7 +74,7 @@ def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Fore
         elif each.state == RequestState.TESTING:
             found[each.pk] = Forecast(None, _after((today,) * 3, each), "if its test passes today", at)
         elif each.state == RequestState.RUNNING:
-            found[each.pk] = computed_forecast(progress_now(each, at=at), at=at)
+            found[each.pk] = computed_forecast(progress_now(each, at=at, computed=True), at=at)
         else:
             found[each.pk] = Forecast(basis=f"it is “{each.get_state_display()}”", at=at)
     return found

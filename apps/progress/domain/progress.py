@@ -8,12 +8,12 @@ from django.utils import timezone
 from apps.jobs.domain.claims import has_claims
 from apps.jobs.domain.jobs import totals_as_of
 from apps.jobs.domain.queue import Waiting, queue_known, waiting_of
-from apps.production.domain.forecast import Forecast, forecast_of
+from apps.production.domain.forecast import Expected, Forecast, forecast_of
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import counts_of, is_located, must_be_located
 from apps.production.enums import RequestState
 from apps.production.models import Request, StageAcceptance, StageCounts
-from apps.progress.domain.expected_end import Expected, expected_ends, is_done
+from apps.progress.domain.expected_end import expected_ends, is_done, why_done
 from apps.progress.domain.stage_counts import StageProgress, progress_of
 from apps.submission.domain.submissions import sent_here
 
@@ -114,22 +114,30 @@ class RequestNow:
 
 def computed_forecast(now: RequestNow, *, at: datetime | None) -> Forecast:
     """Return the forecast of a running request by its progress."""
-    expected = now.expected
+    expected, stages = now.expected, {one.row.stage: one.expected for one in now.stages}
     if expected.at is None or expected.early is None or expected.late is None:
-        return Forecast(basis=expected.basis, at=at)
+        return Forecast(basis=expected.basis, at=at, stages=stages)
     early, likely, late = map(timezone.localdate, (expected.early, expected.at, expected.late))
-    return Forecast(None, (early, likely, late), expected.basis, at)
+    return Forecast(None, (early, likely, late), expected.basis, at, stages)
 
 
-def progress_now(request: Request, *, at: datetime) -> RequestNow:
-    """Return the progress of a request, in a fixed number of queries."""
+def progress_now(request: Request, *, at: datetime, computed: bool = False) -> RequestNow:
+    """Return the progress of a request, in a fixed number of queries.
+
+    The ends of its stages are those of the stored forecast if there is one, unless they are to be `computed`.
+    """
     as_of = totals_as_of()
     rows, counted = progress_of(request), counts_of(request)
     queue_as_of, unknown = queue_known()
     waiting = waiting_of(request)
     accepted = acceptances_of([request])
+    stored = None if computed else forecast_of(request)
+    if stored and stored.stages:
+        ends = [_stored_end(stored, row, accepted.get(row.asked.pk) if row.asked else None) for row in rows]
+    else:
+        ends = expected_ends(request, rows, accepted, at=as_of or at)
     stages = []
-    for row, expected in zip(rows, expected_ends(request, rows, accepted, at=as_of or at), strict=True):
+    for row, expected in zip(rows, ends, strict=True):
         mine = waiting.get(row.stage.casefold(), Waiting()) if queue_as_of else None
         known = counted.get(row.asked.pk, StageCounts()) if row.asked else StageCounts()
         located = is_located(row.asked) if row.asked and must_be_located(row.asked) else None
@@ -142,3 +150,10 @@ def progress_now(request: Request, *, at: datetime) -> RequestNow:
     )
     by_portal = is_short and bool(sent_here([request.pk]))
     return RequestNow(request, stages, as_of, queue_as_of, unknown, is_short, by_portal, has_claims(request))
+
+
+def _stored_end(forecast: Forecast, row: StageProgress, acceptance: StageAcceptance | None) -> Expected:
+    """Return the end of a stage by the stored forecast; a stage that has ended since has none."""
+    if done := why_done(row, acceptance):
+        return Expected(None, done)
+    return forecast.stages.get(row.stage) or Expected(None, "not computed yet")
