@@ -7,12 +7,14 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from apps.core.tasks import deliver_waiting
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.outputs.acceptance import record_acceptance
 from apps.production.domain.outputs.counts import MUST_BE_LOCATED
 from apps.production.enums import Verb
-from apps.production.models import Request, Stage
+from apps.production.models import Request, ShareUse, Stage, StageHistory
+from apps.progress.domain.forecast import keep_forecasts
 from apps.progress.domain.progress import progress_now
 from tests.factories.history import history
 from tests.factories.jobs import failed, record
@@ -63,14 +65,44 @@ def test_stages_that_wait_end_one_after_the_other_with_a_wider_interval(alps, ru
     assert (whole.early, whole.at, whole.late) == (third.early, third.at, third.late)
 
 
-def test_one_stage_without_past_jobs_leaves_the_end_of_the_chain_unknown(alps, running):
+def test_one_stage_without_past_jobs_and_time_limit_leaves_the_end_of_the_chain_unknown(alps, running):
     half_done(alps, running)
-    Stage.objects.filter(request=running, position=1).update(name="overlay")
+    Stage.objects.filter(request=running, position=1).update(name="overlay", wall_seconds=None)
     _, second, third = ends(running)
     assert (second.at, second.basis) == (None, "no past jobs of this stage")
     assert (third.at, third.basis) == (None, "waits for overlay, whose end is unknown")
     whole = progress_now(fresh(running), at=END).expected
     assert (whole.at, whole.basis) == (None, "overlay: no past jobs of this stage")
+
+
+def test_without_past_jobs_the_time_limit_counts_at_the_share_of_the_experiment(running, nova, dune):
+    Stage.objects.filter(request=running).update(jobs=100, wall_seconds=12 * 3600)
+    StageHistory.objects.all().delete()
+    assert ends(running)[0].basis == "no past jobs of this stage", "nor use of any experiment"
+    # Both experiments used 40 cores in the mean, and have equal shares.
+    for experiment, cores in ((nova, 0), (dune, 40)):
+        ShareUse.objects.create(experiment=experiment, core_seconds=cores * 30 * 86_400, days=30, as_of=END)
+    began = SENT - timedelta(hours=1)
+    first, second, _ = ends(running)
+    assert (first.early, first.at, first.late) == (began + 2.5 * DAY,) * 3, "20 at once, two a day each"
+    assert first.basis == "from the start, by its time limit with about 20 jobs at once, as it has no past jobs"
+    assert second.at == began + 5 * DAY
+
+
+def test_stored_forecast_is_shown_until_it_is_computed_again(alps, running, approver, liaison, browse):
+    half_done(alps, running)
+    keep_forecasts(at=END)
+    seen = ends(running)
+    ran(alps, running, "generation", *(record(n, submitted_at=SENT, ended_at=END) for n in range(50, 60)))
+    assert ends(running) == seen
+    api = browse(liaison).get(f"/api/v1/progress/{running.key}/").json()
+    assert api["stages"][2]["expected_late"] == seen[2].late.isoformat().replace("+00:00", "Z")
+    assert api["expected_late"] == str(timezone.localdate(seen[2].late))
+    place_hold(by=approver, at=END, reason="Wait.", stage=Stage.objects.get(request=running, position=1))
+    deliver_waiting()
+    assert ends(running)[1].basis == f"stage simulation of {running.key} is on hold"
+    ran(alps, running, "generation", *(record(n, submitted_at=SENT, ended_at=END) for n in range(60, 100)))
+    assert ends(running)[0].basis == "all its jobs are done"
 
 
 def test_page_and_api_show_the_end_of_the_chain(alps, running, liaison, browse):
@@ -84,7 +116,7 @@ def test_page_and_api_show_the_end_of_the_chain(alps, running, liaison, browse):
     written = [str(day) for day in (early, likely, late)]
     assert [api["expected_early"], api["expected_end"], api["expected_late"]] == written
     assert api["stages"][2]["expected_late"] == whole.late.isoformat().replace("+00:00", "Z")
-    Stage.objects.filter(request=running, position=2).update(name="skim")
+    Stage.objects.filter(request=running, position=2).update(name="skim", wall_seconds=None)
     page = browse(liaison).get(f"/jobs/progress/{running.key}/").content.decode()
     assert "Expected end: <b>unknown</b>. skim: no past jobs of this stage." in page
     assert browse(liaison).get(f"/api/v1/progress/{running.key}/").json()["expected_basis"].startswith("skim: no past")

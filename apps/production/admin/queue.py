@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from apps.accounts.admin import user_of
 from apps.core.admin import PortalAdmin
-from apps.production.domain.priority.rescoring import read_shares
+from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.priority.shares import set_shares
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import MAX_WEIGHT, ExperimentShare

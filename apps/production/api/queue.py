@@ -16,9 +16,9 @@ from apps.accounts.permissions import is_opg
 from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.api.routes import OfRequests
+from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.priority import manual_moves, shares
 from apps.production.domain.priority.listing import Line, line_of, queue_lines, queue_state
-from apps.production.domain.priority.rescoring import read_shares
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MAX_WEIGHT, MIN_PRIORITY, Request

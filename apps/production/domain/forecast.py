@@ -31,7 +31,7 @@ class Expected:
 
     def as_data(self) -> list[str | None]:
         """Return it as JSON stores it: three times, then the basis."""
-        return [*(moment and moment.isoformat() for moment in (self.at, self.early, self.late)), self.basis]
+        return [*(moment.isoformat() if moment else None for moment in (self.at, self.early, self.late)), self.basis]
 
     @classmethod
     def from_data(cls, data: list[str | None]) -> "Expected":

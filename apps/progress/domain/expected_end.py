@@ -132,15 +132,16 @@ class _Chain:
 
     def _by_past(self, past: StageEstimate, start: Expected) -> Expected:
         """Add the duration of past jobs to the start; an end that would lie in the past is not shown."""
-        if not past.past_jobs or past.days is None:
+        if past.days is None:
             return Expected(None, "no past jobs of this stage")
         if start.at is None or start.early is None or start.late is None:
             return start
         if start.late - self.at + timedelta(days=min(past.days.high, 2 * _FAR.days)) > _FAR:
-            return Expected(None, "not within ten years by its past jobs")
+            return Expected(None, "not within ten years by its past jobs or time limit")
         early, likely = start.early + timedelta(days=past.days.low), start.at + timedelta(days=past.days.mid)
         late = start.late + timedelta(days=past.days.high)
         if late < self.at:
-            return Expected(None, f"no job completed yet; {past.past_jobs:,} past jobs would all have completed by now")
-        basis = f"{start.basis}, by {past.past_jobs:,} past job{'s' if past.past_jobs != 1 else ''}: {past.alike}"
+            taken = f"{past.past_jobs:,} past jobs would all" if past.past_jobs else "all its jobs should"
+            return Expected(None, f"no job completed yet; {taken} have completed by now")
+        basis = f"{start.basis}, by {past.days_basis}"
         return Expected(max(likely, self.at), basis, max(early, self.at), late)

@@ -7,10 +7,11 @@ import pytest
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.core.models import Event
 from apps.jobs.models import HourlyTotals
+from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.lifecycle.moves import set_priority
 from apps.production.domain.priority.listing import queue_state
 from apps.production.domain.priority.ranks import in_line
-from apps.production.domain.priority.rescoring import read_shares, rescore_all
+from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.domain.priority.shares import ranks_by_class, set_shares, share_rows, what_if_level, what_if_shares
 from apps.production.models import ExperimentShare, QueueEntry, Request, ShareUse
 from apps.progress.domain.share_use import count_share_use

@@ -22,6 +22,7 @@ from apps.production.domain.checks.rules.declared import runs as runs_in
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import estimate
 from apps.production.domain.estimates.past import past_at_once, past_stages, stage_names
+from apps.production.domain.forecast import forecast_of
 from apps.production.domain.outputs.datasets import find_datasets, listing_fault
 from apps.production.domain.priority.listing import start_of
 from apps.production.enums import RequestState
@@ -61,6 +62,7 @@ def facts_for(
     # Datasets of other experiments are treated like absent ones, so that their names are not confirmed.
     datasets, fault = find_datasets((outputs | named) - {""} - foreign)
     start = None if request is None else start_of(request, at=at)
+    forecast = None if request is None else forecast_of(request)
     author = by if request is None else request.created_by
     clusters = Cluster.objects.values_list("collects", "submits", "name", "max_memory_bytes", "max_wall_seconds")
     offers = [Offer(name, memory, wall) for collects, _, name, memory, wall in clusters if collects]
@@ -89,6 +91,7 @@ def facts_for(
             datasets=datasets or {},
             today=basic.today,
             begins=start.days if start else None,
+            ends=forecast.end if forecast else None,
             at_once=past_at_once(experiment),
         ),
     )

@@ -61,7 +61,7 @@ class StageEstimate:
     #: The 90th percentiles of past jobs.
     wall_most: float | None = None
     memory_most: float | None = None
-    #: How many jobs run at once, as `days` assumes.
+    #: How many jobs run at once, as `days` assumes; without past jobs, `days` assumes that each takes its time limit.
     at_once: float | None = None
     #: Of all jobs.
     core_seconds: Range | None = None
@@ -71,7 +71,14 @@ class StageEstimate:
 
     @property
     def basis(self) -> str:
-        return f"{self.past_jobs:,} past jobs ({self.alike})"
+        return f"{self.past_jobs:,} past job{'s' if self.past_jobs != 1 else ''} ({self.alike})"
+
+    @property
+    def days_basis(self) -> str:
+        """Return what `days` rests on."""
+        if self.past_jobs:
+            return f"{self.past_jobs:,} past job{'s' if self.past_jobs != 1 else ''}: {self.alike}"
+        return f"its time limit with about {max(1, round(self.at_once or 0)):,} jobs at once, as it has no past jobs"
 
 
 @dataclass(frozen=True)
@@ -171,7 +178,9 @@ def _stage(
     name = stage.name or f"stage {position}"
     disk, disk_basis = _disk(stage, rows, datasets)
     if not rows:
-        return StageEstimate(name=name, disk_bytes=disk, disk_basis=disk_basis)
+        days = _days_by_limit(stage, at_once)
+        at_once_mid = at_once.mid if at_once and days else None
+        return StageEstimate(name=name, at_once=at_once_mid, days=days, disk_bytes=disk, disk_basis=disk_basis)
     walls = _points(rows, lambda row: [wall * _scale(stage, row) for wall in row.wall_seconds])
     memories = _points(rows, lambda row: row.memory_bytes)
     days = _days(stage, rows, walls, at_once)
@@ -250,6 +259,14 @@ def _days(
     if not stage.jobs or pace is None or not pace.low:
         return None
     return Range(*(max(stage.jobs / by, least) for by in (pace.high, pace.mid, pace.low)))
+
+
+def _days_by_limit(stage: StageContent, at_once: Range | None) -> Range | None:
+    """Return the days for all jobs if each takes its whole time limit; at least that of one job."""
+    if not (stage.jobs and stage.wall_seconds and at_once):
+        return None
+    one = stage.wall_seconds / DAY
+    return Range(*(max(stage.jobs * one / by, one) for by in (at_once.high, at_once.mid, at_once.low)))
 
 
 def _disk(stage: StageContent, rows: Sequence[PastStage], datasets: Mapping[str, Dataset]) -> tuple[Range | None, str]:

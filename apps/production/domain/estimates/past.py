@@ -19,6 +19,7 @@ from apps.production.domain.estimates.figures import (
     estimate_stages,
     jobs_at_once,
 )
+from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.forecast import Days
 from apps.production.domain.outputs.datasets import find_datasets
 from apps.production.models import Request, Stage, StageHistory
@@ -77,8 +78,12 @@ def past_stages(names: set[str], experiment: Experiment | int) -> Mapping[str, l
 
 
 def past_at_once(experiment: Experiment | int) -> Range | None:
-    """Return how many jobs of an experiment ran at once in its newest stages, in one query."""
-    return jobs_at_once([_past(row) for row in _newest(experiment)[:MOST_PAST]])
+    """Return how many jobs of an experiment ran at once in its newest stages; before its first, its share of cores."""
+    if found := jobs_at_once([_past(row) for row in _newest(experiment)[:MOST_PAST]]):
+        return found
+    pk = experiment.pk if isinstance(experiment, Experiment) else experiment
+    cores = read_shares().cores(pk)
+    return Range(*[max(1.0, cores)] * 3) if cores else None
 
 
 def _newest(experiment: Experiment | int) -> QuerySet[StageHistory]:

@@ -1,53 +1,26 @@
 """Update scores: of one request when it changes, and of all periodically."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.utils import timezone
 
-from apps.accounts.models import Experiment
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.estimates.past import estimate_for
+from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.priority.expected_start import count_starts
 from apps.production.domain.priority.ranks import is_in_line, place_of
 from apps.production.domain.priority.score import Facts, as_data, sort_key, terms_of, total
 from apps.production.enums import SCORED, RequestState
-from apps.production.models import DEFAULT_WEIGHT, ExperimentShare, QueueEntry, QueueState, Request, ShareUse
+from apps.production.models import QueueEntry, QueueState, Request
 
 #: The size of a request is estimated again after this time, as there are more past jobs then.
 SIZE_LIFETIME = timedelta(days=1)
 #: The most sizes estimated, and missing entries added, per run of `rescore_all`.
 MOST_SIZED = 50
 MOST_MISSING = 300
-
-
-@dataclass(frozen=True)
-class Shares:
-    """The share of production that each experiment should have (weights) and used (core-seconds), by primary key."""
-
-    weights: Mapping[int, int]
-    used: Mapping[int, int]
-    used_days: int = 0
-    as_of: datetime | None = None
-
-    def share(self, experiment_id: int) -> float:
-        return self.weights.get(experiment_id, 0) / (sum(self.weights.values()) or 1)
-
-    def used_part(self, experiment_id: int) -> float | None:
-        """Return the part of all recent use; None if there was none."""
-        everything = sum(self.used.values())
-        return self.used.get(experiment_id, 0) / everything if everything else None
-
-
-def read_shares() -> Shares:
-    configured = dict(ExperimentShare.objects.values_list("experiment_id", "weight"))
-    weights = {pk: configured.get(pk, DEFAULT_WEIGHT) for pk in Experiment.objects.values_list("pk", flat=True)}
-    uses = list(ShareUse.objects.all())
-    used = {use.experiment_id: use.core_seconds for use in uses}
-    return Shares(weights, used, max((use.days for use in uses), default=0), min((u.as_of for u in uses), default=None))
 
 
 def lock_queue() -> QueueState:

@@ -13,14 +13,13 @@ from apps.accounts.models import Experiment, User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.domain.estimates.figures import Estimate
+from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.priority.manual_moves import check_version, note_change
 from apps.production.domain.priority.ranks import is_in_line, place_of
 from apps.production.domain.priority.rescoring import (
-    Shares,
     facts_of,
     keep_promises,
     lock_queue,
-    read_shares,
     rescore_entries,
     score_entry,
 )

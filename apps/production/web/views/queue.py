@@ -15,10 +15,10 @@ from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
+from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.holds import wide_holds
 from apps.production.domain.priority import manual_moves, shares
 from apps.production.domain.priority.listing import queue_history, queue_lines, queue_state
-from apps.production.domain.priority.rescoring import read_shares
 from apps.production.models import Request
 from apps.production.permissions import may_set_shares
 from apps.production.web.forms.queue import MoveForm, SharesForm, UndoForm

@@ -93,12 +93,13 @@ def deadline_reachable(content: RequestContent, facts: Facts) -> Iterator[Proble
         return
     early, likely, late = (f"{day:%-d %b %Y}" for day in finish)
     sure = content.deadline < finish[0]
-    begins = facts.estimate.begins
-    start = f"starting about {begins[1]:%-d %b %Y}" if begins else "starting today"
+    begins, past_jobs = facts.estimate.begins, facts.estimate.past_jobs
+    start = f", starting about {begins[1]:%-d %b %Y}" if begins else "" if facts.estimate.ends else ", starting today"
+    pace = f"At the pace of {past_jobs:,} past jobs" if past_jobs else "By the time limits of its jobs"
     yield Problem(
         "deadline",
-        f"At the pace of {facts.estimate.past_jobs:,} past jobs it would finish between {early} and {late}, "
-        f"most likely on {likely}, {start}. It {'will' if sure else 'may'} miss the deadline.",
+        f"{pace} it would finish between {early} and {late}, most likely on {likely}{start}. "
+        f"It {'will' if sure else 'may'} miss the deadline.",
         Fix(f"Use {finish[2]:%-d %b %Y}", {"deadline": finish[2]}),
     )
 

@@ -1,0 +1,39 @@
+"""The shares of experiments as set and as used."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.accounts.models import Experiment
+from apps.production.models import DEFAULT_WEIGHT, ExperimentShare, ShareUse
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The share of production that each experiment should have (weights) and used (core-seconds), by primary key."""
+
+    weights: Mapping[int, int]
+    used: Mapping[int, int]
+    used_days: int = 0
+    as_of: datetime | None = None
+
+    def share(self, experiment_id: int) -> float:
+        return self.weights.get(experiment_id, 0) / (sum(self.weights.values()) or 1)
+
+    def used_part(self, experiment_id: int) -> float | None:
+        """Return the part of all recent use; None if there was none."""
+        everything = sum(self.used.values())
+        return self.used.get(experiment_id, 0) / everything if everything else None
+
+    def cores(self, experiment_id: int) -> float | None:
+        """Return the share in the mean number of cores that all requests used; None if there was no use."""
+        seconds = self.used_days * 86_400
+        return self.share(experiment_id) * sum(self.used.values()) / seconds if self.used and seconds else None
+
+
+def read_shares() -> Shares:
+    configured = dict(ExperimentShare.objects.values_list("experiment_id", "weight"))
+    weights = {pk: configured.get(pk, DEFAULT_WEIGHT) for pk in Experiment.objects.values_list("pk", flat=True)}
+    uses = list(ShareUse.objects.all())
+    used = {use.experiment_id: use.core_seconds for use in uses}
+    return Shares(weights, used, max((use.days for use in uses), default=0), min((u.as_of for u in uses), default=None))
