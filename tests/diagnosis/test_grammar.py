@@ -71,6 +71,34 @@ CASES = {
     ),
     "progress bar before it": ("10%|#  \r99%|###\rRuntimeError: shape is invalid\n", "code", 1),
     "colours": ("\x1b[31mERROR\x1b[0m: \x1b[1mcannot find the geometry\x1b[0m\n", "code", 1),
+    "banner of a solver": ("%%%%%%%%\n  Error in routine electrons (1):\n  charge is wrong\n%%%%%%%%\n", "code", 3),
+    "prefix of a wrapper": ("== CMSSW: Exception Message:\n== CMSSW: No Dictionary for class: 'x'\n", "code", 2),
+    "padded level of xrootd": (
+        "[2026-01-02 10:00:00 +0100][Error  ][XRootD          ][  594] [st:1095] Unable to get the response to request kXR\n",
+        "service",
+        1,
+    ),
+    "licence server": ("License checkout failed.\nLicense Manager Error -15\n", "service", 1),
+    "submission that the scheduler lost": (
+        "sbatch: error: Batch job submission failed: Unexpected message received\n",
+        "service",
+        1,
+    ),
+    "submission that the scheduler refused": (
+        "sbatch: error: Batch job submission failed: Requested time limit is invalid\n",
+        "code",
+        1,
+    ),
+    "removal at a limit": (
+        "Job deleted at request of root@sched1\nMOAB_INFO:  job exceeded wallclock limit\n",
+        "resource",
+        2,
+    ),
+    "scientific file": (
+        "write.F90 line: 761 NetCDF: HDF error\nforrtl: error (78): process killed (SIGTERM)\n",
+        "code",
+        1,
+    ),
     "utf-16": (codecs.BOM_UTF16_LE + "fine\nERROR: no such detector\n".encode("utf-16-le"), "code", 2),
 }
 
@@ -103,6 +131,10 @@ def test_recovered_accesses_change_nothing(case):
         "ERROR: cannot read calibration, using the default\n" + "event 1\n" * 60,
         "rms error = 0.01\nerrors: 0\nFailed: 0\nw.py:3: UserWarning: failed to guess the mass\n",
         "ERROR in event 7 skipped\nJob completed successfully\n",
+        "trapFpe: Floating point exception trapping enabled (FOAM_SIGFPE).\nChecking geometry\n",
+        "Checking faces in error :\n  none\nERROR in cell 1 repaired\n" * 9 + "meshing\nwriting\nEnd\n",
+        "epoch 3, test error 9.3 %\ntion error 9.333\n",
+        "/home/a/.bashrc: line 3: s: command not found\n" + "event 1\n" * 130,
         "*** G4Exception : X\n issued by : Y\nfailed\n*** This is just a warning message. ***\n",
     ],
 )

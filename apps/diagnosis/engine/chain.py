@@ -1,6 +1,7 @@
 """Which errors of a log count: those of the causal chain that ends it, not what the job had recovered from."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from apps.clusters.schedulers.base import JobState
@@ -11,6 +12,8 @@ from apps.diagnosis.enums import VERDICT_OF, Category, Role, VerdictKind
 WORK_LINES = 40
 #: So many ordinary lines after the last crash or uncaught error, and the job had survived it.
 LAST_LINES = 120
+#: So many equal lines are a habit of the program.
+HABIT = 4
 _RETRY = re.compile(
     r"(?i)\bre-?tr(?:y|ies|ying|ied)\b|\battempt(?:ing)?\s?#?\d|\btry(?:ing)? again\b|\bwill (?:try|attempt)"
     r"|reconnect|trying to recover|back-?off|fall(?:ing)? ?back"
@@ -93,6 +96,8 @@ def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
     """Go back from the end of a log as long as one error led to the next; a cause of the catalogue always counts."""
     failed = _is_failure(facts)
     standing = [hit for at, hit in enumerate(hits) if not _recovered(hit, hits[at + 1 :], block)]
+    if not failed:
+        standing = _without_habits(standing, block)
     chain: list[Hit] = []
     later, closed = len(block.data), False
     for hit in reversed(standing):
@@ -108,7 +113,25 @@ def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
     chain.reverse()
     if chain and not failed and not any(_is_strong(hit) for hit in chain) and _ended_well(block, chain):
         return []
-    return [hit for at, hit in enumerate(chain) if not _follows(hit, chain[:at])]
+    return [hit for at, hit in enumerate(chain) if not _follows(hit, chain[:at], chain)]
+
+
+def _without_habits(hits: Sequence[Hit], block: Block) -> list[Hit]:
+    """Leave out weak errors that a program writes again and again while it works, and not as its last words."""
+    counts = Counter(masked(hit) for hit in hits if hit.pattern.role is Role.CONSEQUENCE)
+    last = {masked(hit): hit for hit in hits}
+
+    def is_habit(hit: Hit) -> bool:
+        if counts[mask := masked(hit)] < HABIT:
+            return False
+        return _work_between(block, last[mask].offset - block.offset, len(block.data)) > 2
+
+    return [hit for hit in hits if not is_habit(hit)]
+
+
+def masked(hit: Hit) -> str:
+    """Return what an error has in common with others that differ in numbers only."""
+    return f"{hit.pattern.id} {re.sub(r'[0-9]+', '0', hit.text)}"
 
 
 def _is_failure(facts: JobFacts) -> bool:
@@ -134,8 +157,10 @@ def _is_service(hit: Hit) -> bool:
     return VERDICT_OF[hit.pattern.category] is VerdictKind.SERVICE
 
 
-def _follows(hit: Hit, before: Sequence[Hit]) -> bool:
-    """Tell whether a hit is but the consequence of one before it."""
+def _follows(hit: Hit, before: Sequence[Hit], chain: Sequence[Hit]) -> bool:
+    """Tell whether a hit is but the consequence of another: of one before it, or a removal of the limit it names."""
+    if hit.pattern.id == "BATCH-REMOVED":
+        return any(each.pattern.category is Category.RESOURCE and each.pattern.role is Role.CAUSE for each in chain)
     if hit.pattern.id == "SLURM-CANCELLED":
         return any(other.pattern.id in _TASK_FAILED or other.pattern.service == "program" for other in before)
     return False

@@ -31,7 +31,7 @@ _CANDIDATE = (
     r"|missing|halted|exceed|lost|corrupt|what\(\)|caused by|illegal|forrtl|exit(?:ed)?\b|broken pipe|unexpected"
     r"|not connected|interrupt|does not exist|bus error|term_|malformed|requested access|unknown|too many|wrong"
     r"|mismatch|condor_rm|was held|not allowed|must be|bad "
-    r"|is not\b|bad[a-z]|: \*\*\*"
+    r"|is not\b|bad[a-z]|: \*\*\*|deleted|limit|removed|unavailab|offline|no more|licen[cs]|evict|preempt|not submitted"
 )
 #: Lines that say by their form that they are errors: a program's last words.
 _ERROR_LINE = (

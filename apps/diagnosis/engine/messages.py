@@ -37,6 +37,7 @@ HEDGE = re.compile(r"(?i)\b(?:might|may|usually|possibly|perhaps|could have been
 #: Commands whose complaint about a file rarely ends a job.
 CHORES = re.compile(
     r"(?:rm|rmdir|mkdir|ls|ln|chmod|chgrp|touch|which|stty|tput|conda|module|alias): .{0,300}(?:[Ff]ile|[Pp]erm)"
+    r"|(?:-?\w{1,10}: )?\S{1,200}/\.?(?:bash|z|c|tcsh?|k)?(?:rc|profile|login|_profile)\b:? (?:line )?\d"
 )
 LOCAL_HOSTS = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|::1)\b")
 

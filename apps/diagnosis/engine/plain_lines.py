@@ -20,7 +20,9 @@ _PREFIXES = re.compile(
     | \[?\d{1,2}[-/ ](?:[A-Z][a-z]{2}|\d\d)[-/ ]\d{2,4}[T\s:]+CLOCK(?:\sZONE)?\]?[:,]?
     | \[?(?:[A-Z][a-z]{2},?\s)?[A-Z][a-z]{2}[-\s]+\d\d?[\s,]+(?:\d{4}[\s,]+)?CLOCK(?:\sZONE)?(?:\s\d{4})?\]?[:,]?
     | \[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?[:,]?(?=\s)
-    | \[\s{0,3}[\w.\-]{1,60}\s{0,3}\](?=\s|:|\[)[:,]?
+    | \[\s{0,12}(?P<inner>(?i:LEVEL))\s{0,12}\][:,]?
+    | \[\s{0,16}[\w.\-]{1,60}\s{0,16}\](?=\s|:|\[)[:,]?
+    | ==\s\w{1,20}:(?=\s)
     | \[(?:rank|[\w.\-]{1,60}:)\s?\d{1,9}(?:,\w{1,10})?(?::\d{1,9})*\][:,]?
     | (?:rank|node|task|worker|step|proc(?:ess)?|thread)[\s_\-]?\d{1,6}\s?(?::|\||\])
     | -?\d{1,6}:(?=\s|[A-Z])
@@ -86,7 +88,7 @@ def peel(text: str) -> Line:
         match = _PREFIXES.match(text, position)
         if not match or match.end() >= len(text):
             break
-        level = match["level"] or match["mild"] or level
+        level = match["level"] or match["mild"] or match["inner"] or level
         position = match.end()
     message = text[position:]
     if _WARNING.search(message):

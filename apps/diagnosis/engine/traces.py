@@ -18,7 +18,9 @@ _JAVA = re.compile(
 )
 _HEADERS = re.compile(
     r"(?:fatal error|error|caused by|command error|exception message|error message|additional info|message|what\(\)"
-    r"|\S{0,40} ?(?:fatal )?error(?: message)?(?: is)?)\s?:$",
+    r"|\S{0,40} ?(?:fatal )?error(?: message)?(?: is)?"
+    r"|[\W_]{0,12}(?:fatal |internal )?error (?:in|from) [^:]{1,80})\s?:$"
+    r"|from \S{1,40}\s{1,9}: error #\s{0,12}\d{1,6}$",
     re.IGNORECASE,
 )
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "/usr/lib")
@@ -137,8 +139,19 @@ def _geant(lines: Sequence[str], row: int) -> Trace:
 
 
 def _header(lines: Sequence[str], row: int) -> Trace:
-    """Read a heading like `Fatal error:`, whose message is the next line that is not empty."""
+    """Read a heading like `Fatal error:`, whose message is the next line that is not empty.
+
+    What a workflow quotes from a failed command ends with the error: the message is the last line of the quotation.
+    """
+    if lines[row].strip().lower() == "command error:":
+        end = next((at for at in range(row + 1, min(len(lines), row + 60)) if _ends_quote(lines[at])), row + 1)
+        quoted = [at for at in range(row + 1, end) if lines[at].strip()]
+        return Trace(row + 1, tuple(Message(at, lines[at].strip()) for at in quoted[-1:]))
     for at in range(row + 1, min(len(lines), row + 4)):
         if text := lines[at].strip():
             return Trace(row + 1, (Message(at, peel(text).message),))
     return Trace(row + 1, ())
+
+
+def _ends_quote(line: str) -> bool:
+    return not line.strip() or line.startswith(("Work dir", "Command ", "Tip:"))

@@ -4,7 +4,6 @@ Order of evidence: end states that decide alone; known causes, earliest first; a
 generic errors; any other killing signal; symptoms, then consequences; outages of services it needed; the exit code.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.diagnosis import wording
 from apps.diagnosis.engine import scheduler_facts as facts_of
 from apps.diagnosis.engine.base import Hit, JobFacts, Outage, Reason, Verdict
+from apps.diagnosis.engine.chain import masked
 from apps.diagnosis.engine.outages import outage_of
 from apps.diagnosis.enums import (
     ADVICE_OF,
@@ -123,9 +123,14 @@ def _from_fact(fact: facts_of.Fact | None) -> Candidate | None:
 
 
 def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> Candidate | None:
-    """Return the candidate from the first hit with one of these roles and a known category."""
+    """Return the candidate from the first hit with one of these roles and a known category.
+
+    A mere consequence never advises a retry.
+    """
     for hit in ranked:
-        if hit.pattern.role in roles and hit.pattern.category is not Category.UNKNOWN:
+        category = hit.pattern.category
+        retries = hit.pattern.role is Role.CONSEQUENCE and VERDICT_OF[category] is VerdictKind.SERVICE
+        if hit.pattern.role in roles and category is not Category.UNKNOWN and not retries:
             return _from_hit(hit)
     return None
 
@@ -199,17 +204,13 @@ def _further_hits(decision: Candidate, ranked: Sequence[Hit]) -> list[Hit]:
         place = 0 if kind not in kinds else 1 if hit is lasts[kind] else 2
         places.append((WEIGHT[hit.pattern.role], place, hit.offset))
         kinds.add(kind)
-    seen = {(hit.pattern.id, _masked(hit)) for hit in shown}
+    seen = {masked(hit) for hit in shown}
     further: list[Hit] = []
     for _, hit in sorted(zip(places, ranked, strict=True), key=lambda each: each[0]):
-        if (line := (hit.pattern.id, _masked(hit))) not in seen and len(further) < SHOWN_HITS - 1:
+        if (line := masked(hit)) not in seen and len(further) < SHOWN_HITS - 1:
             seen.add(line)
             further.append(hit)
     return further
-
-
-def _masked(hit: Hit) -> str:
-    return re.sub(r"\d+", "0", hit.text)
 
 
 def _other_reasons(
