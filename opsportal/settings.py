@@ -377,6 +377,7 @@ _EVERY_SECONDS = {
     "apps.production.domain.priority.rescoring.rescore_all": 60,
     "apps.jobs.tasks.collect_all": 15,
     "apps.submission.tasks.send_all": 15,
+    "apps.submission.tasks.release_retries": 15,
     "apps.quality.tasks.check_all": 15,
     "apps.jobs.domain.rollups.recompute_dirty_hours": 5,
     "apps.progress.domain.stage_history.count_changed": 300,

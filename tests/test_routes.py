@@ -280,6 +280,10 @@ EXPECTED = {
     "submission:limit": OPERATOR,
     "submission:request": OF_EXPERIMENT,
     "submission:retry": OPERATOR,
+    "submission:retry-act": NONE,  # there is no batch
+    "submission:retry-batch": NONE,
+    "submission:retry-batches": ALL,
+    "submission:retry-jobs": OF_EXPERIMENT,
     "submission:script": NONE,
     "submission:wait-again": OPERATOR,
     "production:request-yaml": OF_EXPERIMENT,

@@ -1,4 +1,4 @@
-"""States of a submission and their transitions."""
+"""States of submissions and of batches of retries, with their transitions, and why jobs are not retried."""
 
 from collections.abc import Mapping
 
@@ -26,3 +26,57 @@ MOVES: Mapping[str, frozenset[str]] = {
 }
 #: The scheduler has, or may have, the jobs of submissions in these states.
 IN_SCHEDULER = (_S.SENDING, _S.UNKNOWN, _S.SENT)
+
+
+class BatchState(models.TextChoices):
+    """State of a batch of retries."""
+
+    RELEASING = "releasing", "releasing"
+    STOPPED = "stopped", "stopped"
+    RELEASED = "released", "released"
+    FINISHED = "finished", "finished"
+    CANCELLED = "cancelled", "cancelled"
+
+
+_B = BatchState
+
+BATCH_MOVES: Mapping[str, frozenset[str]] = {
+    _B.RELEASING: frozenset({_B.RELEASED, _B.STOPPED, _B.CANCELLED, _B.FINISHED}),
+    _B.STOPPED: frozenset({_B.RELEASING, _B.CANCELLED}),
+    _B.RELEASED: frozenset({_B.FINISHED}),
+    _B.FINISHED: frozenset(),
+    _B.CANCELLED: frozenset(),
+}
+
+
+class RetryState(models.TextChoices):
+    """State of one job of a batch of retries."""
+
+    WAITING = "waiting", "waiting"
+    RELEASED = "released", "released"
+    SUCCEEDED = "succeeded", "succeeded"
+    FAILED = "failed", "failed again"
+    LEFT_OUT = "left_out", "left out"
+    CANCELLED = "cancelled", "cancelled"
+
+
+#: A job is in one batch at a time.
+IN_BATCH = (RetryState.WAITING, RetryState.RELEASED)
+
+
+class LeftOut(models.TextChoices):
+    """Why a failed job is not retried."""
+
+    SUCCEEDED = "succeeded", "succeeded since"
+    RETRIED = "retried", "retried since; the later attempt failed and counts on its own"
+    IN_FLIGHT = "in-flight", "retry planned, queued or running"
+    IN_BATCH = "in-batch", "in another batch of retries"
+    UNSETTLED = "unsettled", "not counted yet, or the scheduler may restart it"
+    FORBIDDEN = "forbidden", "you may not submit jobs of its request or experiment"
+    NOT_SENT = "not-sent", "not submitted by the portal"
+    TEST = "test", "test job: its request repeats the test"
+    NOT_RUNNING = "not-running", "its request is not running"
+    ACCEPTED = "accepted", "its stage was accepted without the failed jobs"
+    CLUSTER = "cluster", "submission to its cluster is switched off"
+    ATTEMPTS = "attempts", "at the limit of attempts"
+    BUDGET = "budget", "over the budget of its stage"

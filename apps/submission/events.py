@@ -22,4 +22,11 @@ declare(
     EventKind("submission.released", "released queued jobs of {stage}", "had queued jobs released"),
     EventKind("submission.cancel_asked", "requested that submitted jobs be cancelled", "has jobs to be cancelled"),
     EventKind("submission.cancelled", "cancelled jobs of {stage}", "had jobs cancelled"),
+    EventKind("retry.planned", "planned retries of {jobs} jobs", "has retries planned"),
+    EventKind("retry.resumed", "resumed the retries", "has its retries resumed"),
+    EventKind("retry.cancelled", "cancelled {jobs} retries that were not released", "had retries cancelled"),
+    EventKind(
+        "retry.stopped", "stopped the retries: {failed} jobs failed again", "has retries stopped: too many failed again"
+    ),
+    EventKind("retry.finished", "counted the retries: {succeeded} of {jobs} succeeded", "has finished retries"),
 )

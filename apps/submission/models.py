@@ -1,13 +1,17 @@
-"""The cluster of a request, and the job arrays submitted for it. Written by domain functions only."""
+"""The cluster of a request, the arrays submitted for it, and batches of retries. Written by domain functions only."""
 
 import uuid
 
 from django.db import models
 from django.db.models import Q
+from django.urls import reverse
 
 from apps.clusters.models import Cluster
+from apps.diagnosis.models import FailureGroup
+from apps.jobs.models import Job
 from apps.production.models import Request
-from apps.submission.enums import SubmissionState
+from apps.statusboard.models import Incident
+from apps.submission.enums import IN_BATCH, BatchState, RetryState, SubmissionState
 
 
 class Assignment(models.Model):
@@ -114,3 +118,68 @@ class TakenFile(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class RetryBatch(models.Model):
+    """Failed jobs of a failure group or an incident, or one job, that a user retries together, in steps."""
+
+    group = models.ForeignKey(
+        FailureGroup, on_delete=models.SET_NULL, null=True, blank=True, related_name="retry_batches"
+    )
+    incident = models.ForeignKey(
+        Incident, on_delete=models.SET_NULL, null=True, blank=True, related_name="retry_batches"
+    )
+    job = models.ForeignKey(Job, on_delete=models.SET_NULL, null=True, blank=True, related_name="retry_batches")
+    title = models.CharField(max_length=250)
+    state = models.CharField(max_length=16, choices=BatchState, default=BatchState.RELEASING.value)
+    step = models.PositiveIntegerField(help_text="Number of jobs released at a time.")
+    pause_minutes = models.PositiveIntegerField(help_text="Time between two steps.")
+    stops = models.BooleanField(default=True, help_text="Stops if too many of its retries fail again.")
+    reason = models.TextField(blank=True)
+    created_at = models.DateTimeField()
+    created_by = models.CharField(max_length=150)
+    released_at = models.DateTimeField(null=True, blank=True, help_text="Time of the last step.")
+    ended_at = models.DateTimeField(null=True, blank=True, help_text="Time when it was finished or cancelled.")
+
+    class Meta:
+        verbose_name_plural = "retry batches"
+        ordering = ["-pk"]
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=BatchState.values), name="retry_batch_state"),
+            models.CheckConstraint(condition=Q(step__gt=0), name="retry_batch_step"),
+        ]
+
+    def __str__(self) -> str:
+        return f"retry batch {self.pk}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("submission:retry-batch", args=[self.pk])
+
+    @property
+    def source(self) -> FailureGroup | Incident | Job | None:
+        """What its jobs have in common; None if that was deleted."""
+        return self.group or self.incident or self.job
+
+
+class RetryJob(models.Model):
+    """A failed job in a batch of retries, and the array that retries it once it is released."""
+
+    batch = models.ForeignKey(RetryBatch, on_delete=models.CASCADE, related_name="jobs")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="+")
+    state = models.CharField(max_length=16, choices=RetryState, default=RetryState.WAITING.value)
+    why = models.CharField(max_length=500, blank=True, help_text="Why it was left out.")
+    submission = models.ForeignKey(Submission, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
+    released_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=RetryState.values), name="retry_job_state"),
+            models.UniqueConstraint(
+                fields=["job"], condition=Q(state__in=list(IN_BATCH)), name="retry_job_in_one_batch"
+            ),
+        ]
+        indexes = [models.Index(fields=["batch", "state"], name="retry_job_of_batch")]
+
+    def __str__(self) -> str:
+        return f"{self.job} in {self.batch}"

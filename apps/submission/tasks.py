@@ -13,7 +13,8 @@ from apps.submission.domain import dispatch
 from apps.submission.domain.limits import cut_planned
 from apps.submission.domain.plan import plan_next
 from apps.submission.domain.recall import recall_sent
-from apps.submission.domain.retries import retry_by_verdict
+from apps.submission.domain.retrying.automatic import retry_by_verdict
+from apps.submission.domain.retrying.release import advance_batch, batches_to_advance
 from apps.submission.domain.start import start_next
 from apps.submission.domain.submissions import SENDABLE, clusters_to_look_at
 from apps.submission.domain.trials import end_kept_up, judge_tests
@@ -31,6 +32,16 @@ def send_all() -> None:
     """Start a task for every cluster that has or may get jobs of the portal."""
     for pk in clusters_to_look_at().values_list("pk", flat=True):
         send_to.delay(cluster_id=pk)
+
+
+@shared_task
+def release_retries() -> None:
+    """Release the next step of each batch of retries, and count what earlier ones came to."""
+    for batch in batches_to_advance():
+        try:
+            advance_batch(batch=batch, at=timezone.now())
+        except Exception:  # one batch must not keep the others
+            log.exception("%s", batch)
 
 
 @shared_task

@@ -55,6 +55,7 @@ class World:
         return {
             "key": {"workflow": "monte_carlo", "*": self.request.key},
             "verb": {"portal:incident": "acknowledge", "desk": "approve", "*": "submit"},
+            "kind": {"*": "job"},
             "document": {"*": "requests"},
             "digest": {"*": "0" * 64},
             "number": {"api:request-revision": 0, "*": 1},

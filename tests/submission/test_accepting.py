@@ -27,7 +27,7 @@ from apps.submission.domain import dispatch
 from apps.submission.domain.acceptance import accept_stage, shortfalls_of
 from apps.submission.domain.assignment import assign_request, retry_failed
 from apps.submission.domain.plan import plan_next
-from apps.submission.domain.retries import retry_by_verdict
+from apps.submission.domain.retrying.automatic import retry_by_verdict
 from apps.submission.models import Submission
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge

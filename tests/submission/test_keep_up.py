@@ -19,7 +19,7 @@ from apps.submission.domain.acceptance import accept_stage
 from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.bundle import write_bundle
 from apps.submission.domain.plan import plan_next
-from apps.submission.domain.retries import retry_by_verdict
+from apps.submission.domain.retrying.automatic import retry_by_verdict
 from apps.submission.domain.trials import end_kept_up
 from apps.submission.models import Submission, TakenFile
 from tests.factories import requests

@@ -12,7 +12,7 @@ from apps.statusboard.enums import State
 from apps.submission.domain import dispatch
 from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.plan import plan_next
-from apps.submission.domain.retries import retry_by_verdict
+from apps.submission.domain.retrying.automatic import retry_by_verdict
 from tests.factories import people, statusboard
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge

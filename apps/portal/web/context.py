@@ -16,7 +16,7 @@ PLACES = [
     ("Operations", "portal:home", ("/services/",)),
     ("Requests", "production:request-list", ("/requests/", "/quality/", "/submissions/")),
     ("Jobs", "jobs:list", ("/jobs/",)),
-    ("Failures", "diagnosis:failures", ("/failures/",)),
+    ("Failures", "diagnosis:failures", ("/failures/", "/retries/")),
     ("Archive", "archive:jobs", ("/archive/",)),
     ("Statistics", "jobs:statistics", ("/statistics/", "/reports/")),
 ]
@@ -61,6 +61,7 @@ HELP = [
     ("/requests/", "requests"),
     ("/quality/", "data-quality"),
     ("/submissions/", "submission"),
+    ("/retries/", "submission"),
     ("/reports/frozen/", "progress"),
     ("/jobs/", "jobs"),
     ("/reports/", "jobs"),
@@ -74,6 +75,8 @@ HELP = [
 #: Links from a page of a lower app to pages of higher apps, by page: names and URL names.
 PAGE_LINKS = {
     "request": [("Jobs", "submission:request"), ("Quality", "quality:request"), ("Report", "progress:request-report")],
+    "group": [("Retry jobs…", "submission:retry-jobs")],
+    "failures": [("Retries", "submission:retry-batches")],
     "account": [
         ("Notifications", "notifications:settings"),
         ("API reference", "api:reference"),

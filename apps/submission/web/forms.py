@@ -1,5 +1,7 @@
 """Forms of submission."""
 
+from typing import ClassVar
+
 from django import forms
 
 from apps.clusters.models import Cluster
@@ -7,6 +9,15 @@ from apps.diagnosis.enums import VerdictKind
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import Verb
 from apps.submission.domain.limits import MAX_LIMIT
+from apps.submission.domain.retrying.batches import (
+    ATTEMPTS,
+    MOST_ATTEMPTS,
+    MOST_OF_STAGE,
+    MOST_PAUSE_MINUTES,
+    MOST_STEP,
+    PAUSE_MINUTES,
+    STEP,
+)
 
 _REASON = "Shown in the timeline of the request."
 
@@ -75,3 +86,38 @@ class CancelForm(forms.Form):
     """Cancels submitted jobs."""
 
     reason = forms.CharField(max_length=MAX_REASON, help_text=_REASON)
+
+
+class BatchForm(forms.Form):
+    """The limits of a batch of retries."""
+
+    step = forms.IntegerField(
+        label="Jobs per step", min_value=1, max_value=MOST_STEP, initial=STEP, help_text="Released at a time."
+    )
+    pause_minutes = forms.IntegerField(
+        label="Minutes between steps", min_value=0, max_value=MOST_PAUSE_MINUTES, initial=PAUSE_MINUTES
+    )
+    attempts = forms.IntegerField(
+        label="Maximum attempts",
+        min_value=1,
+        max_value=MOST_ATTEMPTS,
+        initial=ATTEMPTS,
+        help_text="Jobs with as many are left out.",
+    )
+    of_stage = forms.IntegerField(
+        label="Budget per stage",
+        required=False,
+        min_value=0,
+        max_value=MOST_OF_STAGE,
+        help_text="Maximum retried jobs of a stage, earlier retries included. Empty: no limit.",
+    )
+    reason = forms.CharField(required=False, max_length=MAX_REASON)
+
+
+class CancelBatchForm(forms.Form):
+    """Cancels or resumes a batch of retries."""
+
+    DONE: ClassVar = {"cancel": "Retries that were not released are cancelled.", "resume": "The batch goes on."}
+
+    do = forms.ChoiceField(choices=[("cancel", "Cancel"), ("resume", "Resume")])
+    reason = forms.CharField(required=False, max_length=MAX_REASON)

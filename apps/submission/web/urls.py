@@ -1,9 +1,13 @@
 from django.urls import path
 
-from apps.submission.web import views
+from apps.submission.web import retries, views
 
 app_name = "submission"
 urlpatterns = [
+    path("retries/", retries.retry_batches, name="retry-batches"),
+    path("retries/<int:pk>/", retries.retry_batch, name="retry-batch"),
+    path("retries/<int:pk>/act/", retries.act_on_batch, name="retry-act"),
+    path("retries/<slug:kind>/<int:pk>/", retries.retry_jobs, name="retry-jobs"),
     path("submissions/<str:key>/", views.submissions, name="request"),
     path("submissions/<str:key>/assign/", views.assign, name="assign"),
     path("submissions/<str:key>/retry/", views.retry, name="retry"),

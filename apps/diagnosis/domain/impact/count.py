@@ -41,7 +41,7 @@ _NEEDS = """
 """
 
 # A job of zero length counts as the moment of its start, like in `statusboard.domain.overlaps`.
-_EXPOSED = f"""
+_MET = f"""
     WITH near AS (
         SELECT j.id, j.experiment_id, j.request_key, j.stage, j.site_id, j.started_at AS a, j.ended_at AS b,
                j.wall_seconds * j.cpus AS core, j.state = ANY(%(failed)s) AS is_failed,
@@ -58,6 +58,9 @@ _EXPOSED = f"""
                v.later_state, v.later_attempt
         FROM near LEFT JOIN diagnosis_verdict v ON v.job_id = near.id AND near.met AND near.is_failed
     )
+"""
+_CONFIRMED = f"{_MET} SELECT id FROM found WHERE is_confirmed"
+_EXPOSED = f"""{_MET}
     SELECT experiment_id, request_key, stage, site_id,
            count(*) FILTER (WHERE met AND a >= %(start)s AND b <= %(known_end)s) AS contained,
            count(*) FILTER (WHERE met AND a <= %(start)s AND b >= %(known_end)s
@@ -70,8 +73,8 @@ _EXPOSED = f"""
            count(*) FILTER (WHERE is_confirmed) AS confirmed,
            coalesce(sum(core) FILTER (WHERE is_confirmed), 0) AS confirmed_core_seconds,
            count(*) FILTER (WHERE is_confirmed AND later_state = 'completed') AS succeeded,
-           count(*) FILTER (WHERE is_confirmed AND later_state <> 'completed' AND later_attempt IS NOT NULL) AS retried,
-           coalesce(sum(core) FILTER (WHERE is_confirmed AND later_attempt IS NULL), 0) AS eligible_core_seconds
+           count(*) FILTER (WHERE is_confirmed AND later_state NOT IN ('', 'completed')) AS retried,
+           coalesce(sum(core) FILTER (WHERE is_confirmed AND later_state = ''), 0) AS eligible_core_seconds
     FROM found GROUP BY experiment_id, request_key, stage, site_id
 """
 
@@ -134,30 +137,40 @@ def incident_span(incident: Incident) -> tuple[Span, datetime]:
 
 def count_groups(incident: Incident) -> list[ImpactGroup]:
     """Return the unsaved groups of jobs that met an incident, each with its baseline."""
-    span, known_end = incident_span(incident)
-    end = span.ended_at or FOREVER
-    if end <= span.started_at:
+    values = _when(incident)
+    start = values["start"]
+    if values["end"] <= start:
         return []
-    values = {
-        **_who_needs(incident),
-        "slug": incident.service.slug,
-        "start": span.started_at,
-        "end": end,
-        "known_end": known_end,
-        "latest": FOREVER if end == FOREVER else end + LONGEST_JOB,
-        "since": span.started_at - BASELINE,
-        "outages": _outages(incident, span.started_at),
-    }
     rows = _named(_EXPOSED, values)
     if not rows:
         return []
-    usual = _rows(_USUAL, values)
+    usual = _rows(_USUAL, {**values, "since": start - BASELINE, "outages": _outages(incident, start)})
     baselines = _baselines(usual)
     cores: dict[tuple[object, ...], float] = {}
     for experiment, key, stage, _, *_, core in usual:
         place = (experiment, key, stage)
         cores[place] = cores.get(place, 0) + float(core) / BASELINE.total_seconds()
     return [group for row in rows if (group := _group(row, baselines, cores)) is not None]
+
+
+def confirmed_jobs(incident: Incident) -> list[int]:
+    """Return the primary keys of the jobs that failed during an incident because of its service, by verdict."""
+    values = _when(incident)
+    return [] if values["end"] <= values["start"] else [pk for (pk,) in _rows(_CONFIRMED, values)]
+
+
+def _when(incident: Incident) -> dict[str, Any]:
+    """Return what finds the jobs that met an incident."""
+    span, known_end = incident_span(incident)
+    end = span.ended_at or FOREVER
+    return {
+        **_who_needs(incident),
+        "slug": incident.service.slug,
+        "start": span.started_at,
+        "end": end,
+        "known_end": known_end,
+        "latest": FOREVER if end == FOREVER else end + LONGEST_JOB,
+    }
 
 
 def _group(

@@ -15,6 +15,7 @@ from apps.production.enums import PORTAL, RequestState
 from apps.submission.domain.arrays import options_of
 from apps.submission.domain.outlook import Outlook, outlook
 from apps.submission.domain.plan import locked, plan_retry
+from apps.submission.domain.retrying.eligibility import reserved_indices
 from apps.submission.domain.submissions import failed_of, index_of, jobs_of
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
@@ -55,7 +56,8 @@ def _retry(submission: Submission, now: Outlook, at: datetime) -> Submission | N
     submission = request.submissions.select_related("cluster").prefetch_related("retries").get(pk=submission.pk)
     if request.state != RequestState.RUNNING or acceptance_of(request, submission.position):
         return None
-    indices = sorted(set(failed_of(submission)) & _by_service(submission, now))
+    failed = set(failed_of(submission)) - reserved_indices(submission)
+    indices = sorted(failed & _by_service(submission, now))
     if not indices:
         return None
     try:

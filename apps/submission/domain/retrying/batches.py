@@ -1,0 +1,158 @@
+"""Batches of retries: plan one, cancel what is not released yet, go on after a stop."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db import connection, transaction
+from django.db.models import Count, QuerySet
+
+from apps.accounts.models import User
+from apps.core.domain.background import enqueue
+from apps.core.domain.events import publish
+from apps.core.domain.workflow import move
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
+from apps.diagnosis.models import FailureGroup
+from apps.jobs.models import Job
+from apps.production.domain.reasons import checked_reason
+from apps.statusboard.models import Incident
+from apps.submission.domain.retrying.eligibility import DryRun, Limits, Source, examine, failed_jobs_of
+from apps.submission.domain.submissions import may_submit
+from apps.submission.enums import BATCH_MOVES, BatchState, RetryState
+from apps.submission.models import RetryBatch, RetryJob, Submission
+
+#: Lock of the one transaction that plans a batch: a job enters one batch only.
+_PLANNING_LOCK = 4_716_021
+#: Defaults and largest values of the limits of a batch.
+STEP, PAUSE_MINUTES, ATTEMPTS = 50, 5, 3
+MOST_STEP, MOST_PAUSE_MINUTES, MOST_ATTEMPTS, MOST_OF_STAGE = 1000, 1440, 20, 1_000_000
+
+
+def dry_run(*, source: Source, user: User, limits: Limits) -> DryRun:
+    """Return what a batch would retry, and what not. Changes nothing."""
+    return examine(failed_jobs_of(source, user), limits=limits, user=user)
+
+
+@transaction.atomic
+def plan_batch(
+    *,
+    source: Source,
+    by: User,
+    at: datetime,
+    step: int = STEP,
+    pause_minutes: int = PAUSE_MINUTES,
+    attempts: int | None = ATTEMPTS,
+    of_stage: int | None = None,
+    reason: str = "",
+) -> RetryBatch:
+    """Plan retries of all eligible failed jobs of a source, which are released in steps.
+
+    Raises `InvalidFields`, and `InvalidTransition` if there is nothing to retry.
+    """
+    if not 1 <= step <= MOST_STEP:
+        raise InvalidFields({"step": [f"Enter 1 to {MOST_STEP:,} jobs."]})
+    reason = checked_reason(reason, needed=False)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PLANNING_LOCK])
+    found = dry_run(source=source, user=by, limits=Limits(attempts, of_stage))
+    if not found.eligible:
+        raise InvalidTransition("No job can be retried. The dry run shows the reasons.")
+    batch = RetryBatch.objects.create(
+        group=source if isinstance(source, FailureGroup) else None,
+        incident=source if isinstance(source, Incident) else None,
+        job=source if isinstance(source, Job) else None,
+        title=title_of(source),
+        step=step,
+        pause_minutes=pause_minutes,
+        reason=reason,
+        created_at=at,
+        created_by=str(by)[:150],
+    )
+    RetryJob.objects.bulk_create(
+        [RetryJob(batch=batch, job_id=one.verdict.job_id) for one in reversed(found.eligible)], batch_size=1000
+    )
+    publish_of("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(found.eligible))
+    enqueue("apps.submission.tasks.release_retries")
+    return batch
+
+
+@transaction.atomic
+def cancel_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "") -> int:
+    """Cancel the jobs of a batch that are not released yet; return how many. Released jobs go on.
+
+    Raises `NotAllowed`, `InvalidTransition` if all are released, `StaleState`.
+    """
+    batch = _locked(batch, by)
+    move(batch, to=BatchState.CANCELLED, transitions=BATCH_MOVES, ended_at=at)
+    waiting = RetryJob.objects.filter(batch=batch, state=RetryState.WAITING)
+    jobs: int = waiting.update(state=RetryState.CANCELLED)
+    publish_of("retry.cancelled", batch, by=by, at=at, reason=checked_reason(reason, needed=False), jobs=jobs)
+    return jobs
+
+
+@transaction.atomic
+def resume_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "") -> RetryBatch:
+    """Go on with a batch that stopped because too many retries failed. Raises as `cancel_batch`."""
+    batch = _locked(batch, by)
+    if batch.state != BatchState.STOPPED:
+        raise InvalidTransition(f"The batch is {batch.get_state_display()}, not stopped.")
+    move(batch, to=BatchState.RELEASING, transitions=BATCH_MOVES, released_at=None, stops=False)
+    publish_of("retry.resumed", batch, by=by, at=at, reason=checked_reason(reason, needed=False))
+    enqueue("apps.submission.tasks.release_retries")
+    return batch
+
+
+def _locked(batch: RetryBatch, by: User) -> RetryBatch:
+    found: RetryBatch = RetryBatch.objects.select_for_update().get(pk=batch.pk)
+    if not may_change(by, found):
+        raise NotAllowed("Only approvers and shifters of all experiments in the batch can change it.")
+    return found
+
+
+def visible_batches(user: User) -> QuerySet[RetryBatch]:
+    """Return the batches with jobs that the user may see."""
+    mine = RetryJob.objects.filter(job__in=Job.objects.visible_to(user))
+    return RetryBatch.objects.filter(pk__in=mine.values("batch")).select_related("group", "incident", "job__cluster")
+
+
+def may_change(user: User, batch: RetryBatch) -> bool:
+    """Whether the user may submit jobs of all requests in a batch."""
+    spools = batch.jobs.values_list("job__cluster", "job__spool_id").distinct()
+    rows = Submission.objects.filter(spool_id__in={spool for _, spool in spools}).select_related("request__experiment")
+    requests = {row.request for row in rows.defer("script") if (row.cluster_id, row.spool_id) in set(spools)}
+    return bool(requests) and all(may_submit(user, request) for request in requests)
+
+
+def counts_of(batch: RetryBatch) -> dict[str, int]:
+    """Return the number of jobs of a batch by state, without states that no job has."""
+    return counts_by_batch([batch]).get(batch.pk, {})
+
+
+def counts_by_batch(rows: Iterable[RetryBatch]) -> dict[int, dict[str, int]]:
+    """Return the same by primary key of the batch, in one query."""
+    jobs = RetryJob.objects.filter(batch__in=list(rows)).order_by()
+    found: dict[int, dict[str, int]] = {}
+    for batch, state, count in jobs.values_list("batch", "state").annotate(jobs=Count("pk")):
+        found.setdefault(batch, {})[state] = count
+    return found
+
+
+def title_of(source: Source) -> str:
+    """Return what a batch is called after: the group, the incident or the job."""
+    match source:
+        case FailureGroup():
+            return f"F-{source.pk} {source.title}"
+        case Incident():
+            return f"Incident {source.pk}: {source.title}"[:250]
+    return f"Job {source}"
+
+
+def publish_of(kind: str, batch: RetryBatch, *, by: User | str, at: datetime, reason: str = "", **data: int) -> None:
+    """Publish an event of a batch in the timeline of its group, incident or job."""
+    target = batch.source or batch
+    publish(kind=kind, target=target, by=by, at=at, new=batch.state, reason=reason, data={"batch": batch.pk, **data})
+
+
+def latest_batches(source: Source) -> list[RetryBatch]:
+    """Return the newest batches of a source."""
+    rows: QuerySet[RetryBatch] = source.retry_batches.order_by("-pk")
+    return list(rows[:5])

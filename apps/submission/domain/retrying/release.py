@@ -1,0 +1,159 @@
+"""Release batches of retries step by step, and count what came of them."""
+
+import logging
+from collections import defaultdict
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from apps.clusters.schedulers.base import JobState
+from apps.core.domain.background import enqueue
+from apps.core.domain.workflow import move
+from apps.core.errors import InvalidFields, InvalidTransition, StaleState
+from apps.diagnosis.domain.groups import change_status
+from apps.diagnosis.enums import GroupStatus
+from apps.diagnosis.models import Verdict
+from apps.production.enums import PORTAL
+from apps.production.models import Request
+from apps.submission.domain.outlook import Outlook, outlook
+from apps.submission.domain.plan import locked, plan_retry
+from apps.submission.domain.retrying.batches import counts_of, publish_of
+from apps.submission.domain.retrying.eligibility import Candidate, Limits, examine
+from apps.submission.enums import BATCH_MOVES, BatchState, LeftOut, RetryState
+from apps.submission.models import RetryBatch, RetryJob, Submission
+
+log = logging.getLogger(__name__)
+
+#: A batch stops if more than this share of its finished retries failed again, of at least so many.
+STOP_SHARE, STOP_FROM = 0.1, 10
+
+
+def batches_to_advance() -> QuerySet[RetryBatch]:
+    """Return the batches with jobs to release or to count."""
+    open_jobs = RetryJob.objects.filter(state=RetryState.RELEASED).values("batch")
+    return RetryBatch.objects.filter(Q(state__in=[BatchState.RELEASING, BatchState.RELEASED]) | Q(pk__in=open_jobs))
+
+
+@transaction.atomic
+def advance_batch(*, batch: RetryBatch, at: datetime) -> int:
+    """Count finished retries of a batch, and release its next step if it is due; return how many jobs.
+
+    A step is one transaction. Jobs whose service is down, or which should not be submitted now, wait for a later step.
+    """
+    found = RetryBatch.objects.select_for_update(skip_locked=True).filter(pk=batch.pk).first()
+    if found is None:
+        return 0
+    counts = _count(found)
+    if found.state == BatchState.RELEASING and found.stops and _fails_again(counts):
+        move(found, to=BatchState.STOPPED, transitions=BATCH_MOVES)
+        publish_of("retry.stopped", found, by=PORTAL, at=at, failed=counts.get(RetryState.FAILED, 0))
+    released = 0
+    if found.state == BatchState.RELEASING and _is_due(found, at):
+        released = _release(found, at)
+        counts = counts_of(found)
+    if found.state == BatchState.RELEASING and not counts.get(RetryState.WAITING):
+        move(found, to=BatchState.RELEASED, transitions=BATCH_MOVES)
+        _mark_group(found, at)
+    if found.state == BatchState.RELEASED and not counts.get(RetryState.RELEASED):
+        move(found, to=BatchState.FINISHED, transitions=BATCH_MOVES, ended_at=at)
+        done = {state: counts.get(state, 0) for state in (RetryState.SUCCEEDED, RetryState.FAILED)}
+        publish_of(
+            "retry.finished", found, by=PORTAL, at=at, succeeded=done[RetryState.SUCCEEDED], jobs=sum(done.values())
+        )
+    return released
+
+
+def _count(batch: RetryBatch) -> dict[str, int]:
+    """Note what released jobs came to, by their verdicts; return the number of jobs by state."""
+    released = RetryJob.objects.filter(batch=batch, state=RetryState.RELEASED)
+    ended = released.exclude(job__verdict__later_state="")
+    ended.filter(job__verdict__later_state=JobState.COMPLETED).update(state=RetryState.SUCCEEDED)
+    ended.exclude(job__verdict__later_state=JobState.COMPLETED).update(state=RetryState.FAILED)
+    return counts_of(batch)
+
+
+def _fails_again(counts: dict[str, int]) -> bool:
+    failed = counts.get(RetryState.FAILED, 0)
+    ended = failed + counts.get(RetryState.SUCCEEDED, 0)
+    return ended >= STOP_FROM and failed > STOP_SHARE * ended
+
+
+def _is_due(batch: RetryBatch, at: datetime) -> bool:
+    return batch.released_at is None or batch.released_at + timedelta(minutes=batch.pause_minutes) <= at
+
+
+def _release(batch: RetryBatch, at: datetime) -> int:
+    """Plan the arrays of the next step; jobs that can no longer be retried are left out with the reason."""
+    waiting = list(batch.jobs.filter(state=RetryState.WAITING).values_list("job__pk", flat=True))
+    verdicts = Verdict.objects.filter(job__in=waiting).select_related("job__cluster", "experiment")
+    found = examine(list(verdicts.order_by("ended_at", "pk")), limits=Limits(), batch=batch)
+    _leave_out_gone(batch, set(waiting) - {verdict.job_id for verdict in verdicts})
+    for reason, rows in found.left_out.items():
+        _leave_out(batch, rows, LeftOut(reason).label)
+    now, by_request = outlook(at), defaultdict(list)
+    for one in found.eligible:
+        if not (one.verdict.service and now.is_down(one.verdict.service)):
+            by_request[one.submission.request].append(one)
+    left = batch.step
+    for request in sorted(by_request, key=lambda request: request.pk):  # one order of locks for all processes
+        if left:
+            left -= _release_of(batch, request, by_request[request][:left], now, at)
+    if left < batch.step:
+        batch.released_at = at
+        batch.save(update_fields=["released_at"])
+        enqueue("apps.submission.tasks.send_all")
+    return batch.step - left
+
+
+def _release_of(batch: RetryBatch, request: Request, wanted: list[Candidate], now: Outlook, at: datetime) -> int:
+    """Plan retries of these jobs of a request, unless they should not be submitted now; return how many."""
+    request = locked(request)
+    stages = {stage.position: stage for stage in request.stages.all()}
+    # What the lock made sure of: nobody else has planned a retry of these jobs meanwhile.
+    found = examine([one.verdict for one in wanted], limits=Limits(), batch=batch)
+    for reason, rows in found.left_out.items():
+        _leave_out(batch, rows, LeftOut(reason).label)
+    released, by_array = 0, defaultdict(list)
+    for one in found.eligible:
+        if not now.against(request, [stages[one.submission.position]]):
+            by_array[one.submission].append(one)
+    for submission, members in by_array.items():
+        try:
+            retry = _plan(batch, submission, request, members, at)
+        except InvalidFields as error:
+            _leave_out(batch, [one.verdict for one in members], str(error))
+            continue
+        jobs = batch.jobs.filter(job__in=[one.verdict.job_id for one in members], state=RetryState.WAITING)
+        released += jobs.update(state=RetryState.RELEASED, submission=retry, released_at=at)
+    return released
+
+
+def _plan(
+    batch: RetryBatch, submission: Submission, request: Request, members: list[Candidate], at: datetime
+) -> Submission:
+    indices = sorted(one.index for one in members)
+    why = batch.reason or f"Retry batch {batch.pk}."
+    return plan_retry(submission=submission, request=request, indices=indices, by=batch.created_by, at=at, reason=why)
+
+
+def _leave_out(batch: RetryBatch, verdicts: list[Verdict], why: str) -> None:
+    jobs = batch.jobs.filter(job__in=[verdict.job_id for verdict in verdicts], state=RetryState.WAITING)
+    jobs.update(state=RetryState.LEFT_OUT, why=why[:500])
+
+
+def _leave_out_gone(batch: RetryBatch, jobs: set[int]) -> None:
+    rows = batch.jobs.filter(job__in=jobs, state=RetryState.WAITING)
+    rows.update(state=RetryState.LEFT_OUT, why="no verdict any more")
+
+
+def _mark_group(batch: RetryBatch, at: datetime) -> None:
+    """Mark the group of a released batch as retried, if its status allows that."""
+    if batch.group is None or not batch.jobs.filter(state=RetryState.RELEASED).exists():
+        return
+    try:
+        with transaction.atomic():
+            why = f"Retry batch {batch.pk}."
+            change_status(group=batch.group, status=GroupStatus.RETRIED, by=batch.created_by, at=at, reason=why)
+    except (InvalidTransition, StaleState) as error:
+        log.info("%s: %s", batch, error)

@@ -1,0 +1,170 @@
+"""Pages of retries: the dry run of a batch, the batch, and the list of batches."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from apps.accounts.models import User
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.domain.events import events_of
+from apps.core.web.errors import show_errors
+from apps.core.web.tables import csv_file
+from apps.diagnosis.domain.groups import visible_groups
+from apps.diagnosis.models import Verdict
+from apps.jobs.models import Job
+from apps.statusboard.models import Incident
+from apps.submission.domain.retrying import batches
+from apps.submission.domain.retrying.eligibility import MOST_JOBS, DryRun, Limits, Source
+from apps.submission.enums import IN_BATCH, BatchState, LeftOut, RetryState
+from apps.submission.models import RetryBatch
+from apps.submission.web.forms import BatchForm, CancelBatchForm
+
+SHOWN, PAGE_SIZE = 100, 50
+ELIGIBLE = "eligible"
+
+
+def source_or_404(user: User, kind: str, pk: int) -> Source:
+    """Return the group, incident or job, if the user may see it."""
+    rows: dict[str, Any] = {
+        "group": visible_groups(user),
+        "incident": Incident.objects.select_related("service"),
+        "job": Job.objects.visible_to(user).select_related("cluster"),
+    }
+    if kind not in rows:
+        raise Http404
+    found: Source = get_object_or_404(rows[kind], pk=pk)
+    return found
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpResponse:
+    """Show what a batch would retry and what not; POST plans it."""
+    source = source_or_404(request.user, kind, pk)
+    form = BatchForm(request.POST if request.method == "POST" else request.GET if "step" in request.GET else None)
+    if request.method == "POST" and form.is_valid():
+        with show_errors(request, form):
+            batch = batches.plan_batch(source=source, by=request.user, at=timezone.now(), **form.cleaned_data)
+            jobs = batch.jobs.count()
+            messages.success(request, f"{jobs:,} job{'s' * (jobs != 1)} will be retried.")
+            return redirect(batch)
+    given = form.cleaned_data if form.is_bound and form.is_valid() else {}
+    limits = Limits(given.get("attempts", batches.ATTEMPTS), given.get("of_stage"))
+    found = batches.dry_run(source=source, user=request.user, limits=limits)
+    shown = request.GET.get("list", ELIGIBLE)
+    rows = _listed(found, shown)
+    if request.GET.get("format") == "csv":
+        return _csv(f"retry-{kind}-{pk}-{shown}", rows)
+    context = {
+        "kind": kind,
+        "source": source,
+        "title": batches.title_of(source),
+        "found": found,
+        "form": form,
+        "shown": shown,
+        "label": LeftOut(shown).label if shown in LeftOut.values else ELIGIBLE,
+        "rows": rows[:SHOWN],
+        "more": max(0, len(rows) - SHOWN),
+        "most": MOST_JOBS if found.jobs >= MOST_JOBS else 0,
+        "earlier": _with_counts(batches.latest_batches(source)),
+        "at": timezone.now(),
+    }
+    return render(request, "submission/retry_jobs.html", context, status=400 if form.is_bound and form.errors else 200)
+
+
+def _listed(found: DryRun, shown: str) -> list[Verdict]:
+    if shown in LeftOut.values:
+        return found.left_out.get(LeftOut(shown), [])
+    return [one.verdict for one in found.eligible]
+
+
+def _csv(name: str, rows: list[Verdict]) -> HttpResponse:
+    columns = (
+        "cluster",
+        "job",
+        "attempt",
+        "request",
+        "stage",
+        "host",
+        "ended_at",
+        "verdict",
+        "service",
+        "core_seconds",
+    )
+    return csv_file(
+        name,
+        columns,
+        (
+            (
+                *(row.job.cluster.name, row.job.job_id, row.job.attempt, row.job.request_key, row.job.stage),
+                *(row.job.host, row.ended_at.isoformat(), row.verdict, row.service, row.job.core_seconds),
+            )
+            for row in rows
+        ),
+    )
+
+
+@require_safe
+def retry_batches(request: AuthenticatedRequest) -> HttpResponse:
+    page = Paginator(batches.visible_batches(request.user), PAGE_SIZE).get_page(request.GET.get("page"))
+    return render(request, "submission/retry_batches.html", {"page": page, "rows": _with_counts(page.object_list)})
+
+
+def _with_counts(rows: Any) -> list[tuple[RetryBatch, dict[str, int]]]:
+    rows = list(rows)
+    counts, found = batches.counts_by_batch(rows), []
+    for batch in rows:
+        of_batch = counts.get(batch.pk, {})
+        found.append((batch, {**of_batch, "open": sum(of_batch.get(state, 0) for state in IN_BATCH)}))
+    return found
+
+
+def _batch(request: AuthenticatedRequest, pk: int) -> RetryBatch:
+    return get_object_or_404(batches.visible_batches(request.user), pk=pk)
+
+
+@require_safe
+def retry_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Show how far a batch is; refreshed while it goes on."""
+    batch = _batch(request, pk)
+    jobs = batch.jobs.filter(job__in=Job.objects.visible_to(request.user))
+    state = request.GET.get("state", "")
+    if state in RetryState.values:
+        jobs = jobs.filter(state=state)
+    page = Paginator(jobs.select_related("job__cluster", "submission__request"), PAGE_SIZE)
+    events = events_of(batch.source or batch).filter(kind__startswith="retry.", data__batch=batch.pk)
+    counts = batches.counts_by_batch([batch]).get(batch.pk, {})
+    context = {
+        "batch": batch,
+        "counts": counts,
+        "all": sum(counts.values()),
+        "waiting": counts.get(RetryState.WAITING, 0),
+        "is_open": batch.state in {BatchState.RELEASING, BatchState.STOPPED},
+        "goes_on": batch.state in {BatchState.RELEASING, BatchState.RELEASED} or counts.get(RetryState.RELEASED),
+        "may_change": batches.may_change(request.user, batch),
+        "page": page.get_page(request.GET.get("page")),
+        "states": [(name, label, counts[name]) for name, label in RetryState.choices if name in counts],
+        "state": state,
+        "events": events,
+    }
+    return render(request, "submission/retry_batch.html", context)
+
+
+@require_POST
+def act_on_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Cancel what is not released, or go on after a stop."""
+    batch, form = _batch(request, pk), CancelBatchForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, "Choose what to do, with a reason of at most 4,000 characters.")
+        return redirect(batch)
+    acts = {"cancel": batches.cancel_batch, "resume": batches.resume_batch}
+    with show_errors(request):
+        acts[form.cleaned_data["do"]](
+            batch=batch, by=request.user, at=timezone.now(), reason=form.cleaned_data["reason"]
+        )
+        messages.success(request, form.DONE[form.cleaned_data["do"]])
+    return redirect(batch)

@@ -1,0 +1,196 @@
+"""Batches of retries: the dry run, the steps, what stops them, what came of them, and who may."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+
+from apps.core.errors import DomainError, InvalidTransition, NotAllowed
+from apps.core.models import Event
+from apps.diagnosis.models import FailureGroup
+from apps.production.enums import Verb
+from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.enums import State
+from apps.submission.domain import dispatch
+from apps.submission.domain.assignment import assign_request
+from apps.submission.domain.plan import plan_next
+from apps.submission.domain.retrying.automatic import retry_by_verdict
+from apps.submission.domain.retrying.batches import cancel_batch, counts_of, dry_run, plan_batch, resume_batch
+from apps.submission.domain.retrying.eligibility import Limits
+from apps.submission.domain.retrying.release import advance_batch
+from apps.submission.enums import LeftOut
+from apps.submission.models import RetryBatch, RetryJob, Submission
+from tests.factories import people, statusboard
+from tests.factories.requests import AT
+from tests.factories.verdicts import judge
+
+LATER = AT + timedelta(minutes=10)
+ANY = Limits()
+
+
+@pytest.fixture
+def running(make, cluster, approver):
+    return assign_request(request=make("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.START)
+
+
+@pytest.fixture
+def group(db):
+    return FailureGroup.objects.create(
+        fingerprint="f", verdict="service", title="samweb timed out", status_at=AT, first_seen_at=AT, last_seen_at=AT
+    )
+
+
+@pytest.fixture
+def end(running, end_jobs, group):
+    """Return a function that sends what is due, lets tasks of it fail because of samweb, and puts them in the group."""
+
+    def ending(failed, *, at=LATER, service=""):
+        plan_next(assignment=running, at=at)
+        sent = dispatch.send(submission=dispatch.claim_next(cluster=running.cluster, at=at), at=at)
+        end_jobs(sent, failed=set(failed), at=at)
+        dispatch.refresh_progress(cluster=running.cluster, at=at)
+        judge(sent, dict.fromkeys(failed, "service"), at=at, service=service)
+        group.verdicts.model.objects.filter(group=None).update(group=group)
+        return sent
+
+    return ending
+
+
+def reasons(found):
+    return {reason.value: len(rows) for reason, rows in found.left_out.items()}
+
+
+def test_batch_is_released_in_steps_and_its_outcome_counted(running, end, group, shifter):
+    sent = end({0, 1, 2})
+    found = dry_run(source=group, user=shifter, limits=ANY)
+    assert (found.jobs, len(found.eligible), found.stages) == (3, 3, [(running.request.key, "one", 3)])
+    batch = plan_batch(source=group, by=shifter, at=LATER, step=2, pause_minutes=5, attempts=3)
+    assert retry_by_verdict(cluster=running.cluster, at=LATER) == [], "its jobs are the batch's"
+    assert reasons(dry_run(source=group, user=shifter, limits=ANY)) == {"in-batch": 3}
+    assert advance_batch(batch=batch, at=LATER) == 2
+    assert advance_batch(batch=batch, at=LATER + timedelta(minutes=4)) == 0
+    assert group.retry_batches.get().state == "releasing"
+    end({1})
+    assert advance_batch(batch=batch, at=LATER + timedelta(minutes=5)) == 1
+    assert counts_of(batch) == {"released": 1, "succeeded": 1, "failed": 1}
+    group.refresh_from_db()
+    assert (group.status, group.retry_batches.get().state) == ("retried", "released")
+    end((), at=LATER + timedelta(hours=1))
+    advance_batch(batch=batch, at=LATER + timedelta(hours=2))
+    assert counts_of(batch) == {"succeeded": 2, "failed": 1}
+    finished = Event.objects.get(kind="retry.finished")
+    assert finished.data == {"batch": batch.pk, "succeeded": 2, "jobs": 3}
+    assert (finished.target_label, batch.jobs.first().submission.retry_of) == (str(group), sent)
+
+
+def test_dry_run_names_why_jobs_are_left_out(running, end, group, shifter, liaison, cluster):
+    sent = end({0, 1, 2})
+    assert reasons(dry_run(source=group, user=liaison, limits=ANY)) == {"forbidden": 3}
+    assert reasons(dry_run(source=group, user=shifter, limits=Limits(attempts=1))) == {"attempts": 3}
+    assert reasons(dry_run(source=group, user=shifter, limits=Limits(of_stage=1))) == {"budget": 2}
+    judged = group.verdicts.order_by("job__job_id")
+    judged.filter(pk=judged[0].pk).update(later_state="completed")
+    Submission.objects.filter(pk=sent.pk).update(failed_indices="0,2")
+    cluster.submits = False
+    cluster.save()
+    found = dry_run(source=group, user=shifter, limits=ANY)
+    assert reasons(found) == {"succeeded": 1, "unsettled": 1, "cluster": 1}
+    with pytest.raises(InvalidTransition):
+        plan_batch(source=group, by=shifter, at=LATER)
+
+
+def test_batch_waits_for_the_service(running, end, group, shifter, approver):
+    samweb = statusboard.service("samweb", people.LONG_AGO)
+    incident = open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT)
+    end({0}, service="samweb")
+    batch = plan_batch(source=group, by=shifter, at=LATER)
+    assert advance_batch(batch=batch, at=LATER) == 0
+    close_incident(incident=incident, by=approver, at=LATER, reason="It answers.")
+    assert advance_batch(batch=batch, at=LATER) == 1
+
+
+def test_what_is_not_released_can_be_cancelled(running, end, group, shifter, liaison):
+    end({0, 1, 2})
+    batch = plan_batch(source=group, by=shifter, at=LATER, step=1)
+    advance_batch(batch=batch, at=LATER)
+    with pytest.raises(NotAllowed):
+        cancel_batch(batch=batch, by=liaison, at=LATER)
+    assert cancel_batch(batch=batch, by=shifter, at=LATER) == 2
+    advance_batch(batch=batch, at=LATER + timedelta(hours=1))
+    assert counts_of(batch) == {"released": 1, "cancelled": 2}
+    assert len(dry_run(source=group, user=shifter, limits=ANY).eligible) == 2
+    end(())
+    advance_batch(batch=batch, at=LATER + timedelta(hours=1))
+    assert counts_of(batch) == {"succeeded": 1, "cancelled": 2}, "released ones are counted back"
+
+
+def test_batch_stops_when_too_many_fail_again(running, end, group, shifter, monkeypatch):
+    monkeypatch.setattr("apps.submission.domain.retrying.release.STOP_FROM", 1)
+    end({0, 1})
+    batch = plan_batch(source=group, by=shifter, at=LATER, step=1, pause_minutes=0)
+    advance_batch(batch=batch, at=LATER)
+    end({0})
+    assert advance_batch(batch=batch, at=LATER) == 0
+    batch.refresh_from_db()
+    assert batch.state == "stopped"
+    resume_batch(batch=batch, by=shifter, at=LATER)
+    assert advance_batch(batch=batch, at=LATER) == 1
+
+
+def test_what_was_retried_meanwhile_is_left_out(running, end, group, shifter):
+    end({0})
+    batch = plan_batch(source=group, by=shifter, at=LATER)
+    RetryJob.objects.update(state="cancelled")
+    retry_by_verdict(cluster=running.cluster, at=LATER)
+    RetryJob.objects.update(state="waiting")
+    assert advance_batch(batch=batch, at=LATER) == 0
+    assert batch.jobs.get().why == LeftOut.IN_FLIGHT.label
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_at_once_never_retry_a_job_twice(running, end, group, shifter):
+    end({0, 1})
+    made, refused = [], []
+
+    def plan():
+        try:
+            batch = plan_batch(source=group, by=shifter, at=LATER)
+            made.append(advance_batch(batch=batch, at=LATER))
+        except DomainError as error:
+            refused.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=plan) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (made, len(refused)) == ([2], 1)
+    assert Submission.objects.exclude(retry_of=None).get().indices == "0-1"
+
+
+def test_pages_show_the_dry_run_then_the_batch(browse, running, end, group, shifter, liaison):
+    end({0, 1})
+    group.verdicts.update(advice="retry")
+    job = group.verdicts.order_by("job__job_id")[0].job
+    url = f"/retries/job/{job.pk}/"
+    client = browse(shifter)
+    page = client.get(url).content.decode()
+    assert "Retry 1 job" in page
+    assert "submission:" not in page
+    assert "forbidden" in browse(liaison).get(url).content.decode()
+    assert job.job_id in client.get(f"{url}?list=eligible&format=csv").content.decode()
+    assert "No job is left out" in client.get(f"{url}?list=budget").content.decode()
+    assert client.post(url, {"step": 0}).status_code == 400
+    given = {"step": 10, "pause_minutes": 5, "attempts": 3, "reason": "samweb is back"}
+    answer = client.post(url, given, follow=True)
+    batch = RetryBatch.objects.get()
+    assert answer.redirect_chain == [(batch.get_absolute_url(), 302)]
+    assert "1 job will be retried" in answer.content.decode()
+    assert batch.get_absolute_url() in client.get("/retries/").content.decode()
+    assert browse(liaison).post(f"{batch.get_absolute_url()}act/", {"do": "cancel"}).status_code == 403
+    client.post(f"{batch.get_absolute_url()}act/", {"do": "cancel", "reason": "by mistake"})
+    assert "by mistake" in client.get(batch.get_absolute_url() + "?state=cancelled").content.decode()
+    assert "in another batch" not in client.get(url).content.decode()
