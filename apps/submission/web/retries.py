@@ -141,6 +141,7 @@ def retry_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     context = {
         "batch": batch,
         "counts": counts,
+        "done": counts.get(RetryState.SUCCEEDED, 0),
         "all": sum(counts.values()),
         "waiting": counts.get(RetryState.WAITING, 0),
         "is_open": batch.state in {BatchState.RELEASING, BatchState.STOPPED},
