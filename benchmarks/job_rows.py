@@ -23,6 +23,11 @@ COLUMNS = (
     *("stage", "release", "collected_at", "record_digest"),
 )
 
+_INDEXES = """
+SELECT indexname, indexdef FROM pg_indexes
+WHERE tablename = 'jobs_job' AND indexname NOT IN (SELECT conname FROM pg_constraint)
+"""
+
 
 class Jobs:
     """Writes jobs that finished in the 90 days before `at`."""
@@ -39,13 +44,21 @@ class Jobs:
         self.hosts = [(f"wn-{n:04d}", sites[int(SITES * (n / HOSTS) ** 2)].pk, MODELS[n % 7 % 5]) for n in range(HOSTS)]
 
     def add(self, count):
-        """COPY so many jobs, spread over the days as requests run: each for a week, thousands of jobs an array."""
-        with (
-            connection.cursor() as cursor,
-            cursor.copy(f"COPY jobs_job ({', '.join(map(_quoted, COLUMNS))}) FROM STDIN") as copy,
-        ):
-            for number in range(count):
-                copy.write_row(self.row(number, count))
+        """COPY so many jobs, spread over the days as requests run: each for a week, thousands of jobs an array.
+
+        Indexes are made afterwards: in a large table each would be written at random places, job by job.
+        """
+        with connection.cursor() as cursor:
+            cursor.execute(_INDEXES)
+            indexes = cursor.fetchall()
+            for name, _ in indexes:
+                cursor.execute(f"DROP INDEX {_quoted(name)}")
+            with cursor.copy(f"COPY jobs_job ({', '.join(map(_quoted, COLUMNS))}) FROM STDIN") as copy:
+                for number in range(count):
+                    copy.write_row(self.row(number, count))
+            cursor.execute("SET maintenance_work_mem = '512MB'")
+            for _, definition in indexes:
+                cursor.execute(definition)
 
     def row(self, number, count):
         choose = self.choose.random

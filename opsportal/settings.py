@@ -258,7 +258,7 @@ TIME_ZONE = ENV.TIME_ZONE
 
 STATIC_URL = "static/"
 STATIC_ROOT = ENV.STATIC_DIR.absolute()
-STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_DIRS = [BASE_DIR / "static", ("clients", BASE_DIR / "clients/ops-phase")]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},

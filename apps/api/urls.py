@@ -7,6 +7,7 @@ from apps.archive.api.capture import ReceiveBatch, Report
 from apps.archive.api.jobs import ArchivedJobViewSet
 from apps.diagnosis.api.impact import ImpactView
 from apps.diagnosis.api.views import GroupViewSet, JobLogView, VerdictViewSet
+from apps.jobs.api.phases import PhasesView, PhaseTokensView
 from apps.jobs.api.views import ClaimViewSet, JobRecordsView, JobViewSet, StatisticsView
 from apps.notifications.api.views import FeedsView, FollowView, NotificationViewSet, PreferencesView, WebhookViewSet
 from apps.production.api.advice import AdviceView
@@ -74,6 +75,8 @@ urlpatterns = [
     path("capture/batches/", ReceiveBatch.as_view(), name="capture-batches"),
     path("capture/report/", Report.as_view(), name="capture-report"),
     path("schema/", login_not_required(SchemaView.as_view()), name="schema"),
+    path("phases/", PhasesView.as_view(), name="phases"),
+    path("phases/tokens/", PhaseTokensView.as_view(), name="phase-tokens"),
     path("job-records/", JobRecordsView.as_view(), name="job-records"),
     path("statistics/", StatisticsView.as_view(), name="statistics"),
     path("version/", VersionView.as_view(), name="version"),

@@ -335,6 +335,42 @@ class RejectedRecord(models.Model):
         return f"{self.cluster}: {self.reason}"
 
 
+class JobPhase(models.Model):
+    """A part of a job, such as "fetch input", as the job itself reported it while it ran."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
+    job_id = models.CharField(max_length=64, help_text="As in the job's own environment.")
+    array_id = models.CharField(max_length=64, help_text="What the IDs of the jobs of its array have in common.")
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, db_index=False)
+    request_key = models.CharField(max_length=64, blank=True)
+    stage = models.CharField(max_length=64, blank=True)
+    name = models.CharField(max_length=64)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True, help_text="Empty until the job has reported it.")
+    exit_code = models.IntegerField(default=0)
+    cpu_seconds = models.FloatField(null=True, blank=True)
+    host = models.CharField(max_length=255, blank=True)
+    token_label = models.CharField(max_length=64, help_text="Which token the job reported with.")
+    received_at = models.DateTimeField()
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "job_id", "started_at", "name", "token_label"], name="job_phase_once"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(ended_at=None) | models.Q(ended_at__gte=models.F("started_at")),
+                name="job_phase_ends_after_start",
+            ),
+        ]
+        indexes = [models.Index(fields=["token_label", "array_id"], name="job_phase_of_token")]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.job_id}"
+
+
 class StatisticsValue(models.Model):
     """A value of a dimension of the statistics; blocks hold its ID in place of the text."""
 

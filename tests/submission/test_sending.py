@@ -47,7 +47,8 @@ def test_the_chain_is_sent_stage_by_stage(running, fake, end_jobs):
     options = fake.options("100")
     assert {"--array=0-3", "--time=480", "--mem=3815M", "--account=nova", "--chdir=/tmp"} <= set(options)
     assert f"--comment=opsportal:{first.token}" in options
-    assert "--export=OPSPORTAL_REQUEST,OPSPORTAL_STAGE,OPSPORTAL_SUBMISSION" in options
+    names = "OPSPORTAL_PHASE_TOKEN,OPSPORTAL_REQUEST,OPSPORTAL_STAGE,OPSPORTAL_SUBMISSION,OPSPORTAL_URL"
+    assert f"--export={names}" in options
     environment = fake.environment("100")
     assert environment["OPSPORTAL_REQUEST"] == "NOVA-0001"
     assert environment["OPSPORTAL_STAGE"] == "one"

@@ -2,23 +2,19 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Any
-
-from django.utils.dateparse import parse_datetime
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, JobState
 from apps.jobs.domain.collection import CHUNK, store_records
+from apps.jobs.domain.record_values import AHEAD, BadRecord, read_number, read_time
 from apps.jobs.domain.records import clean_text, key_of
 from apps.jobs.models import Collection, RejectedRecord
 
-#: Clocks of other systems may be ahead by so much.
-_AHEAD = timedelta(minutes=5)
 _MOST_RAW = 64_000
 #: CPU time is sampled: it may exceed wall time × cores by a little.
 _CPU_TOLERANCE = 1.1
@@ -30,10 +26,6 @@ _NUMBERS = {
 }
 _REQUIRED = ("job_id", "state", "submitted_at", "ended_at")
 _KNOWN = frozenset(one.name for one in fields(JobRecord))
-
-
-class BadRecord(ValueError):
-    """A record that cannot be stored; the message says why."""
 
 
 @dataclass
@@ -111,49 +103,21 @@ def _value(name: str, value: object) -> Any:
             raise BadRecord(f"state: {str(value)[:64]!r} is not one of {', '.join(JobState)}.")
         return JobState(str(value).casefold())
     if name in _TIMES:
-        return _time(name, value)
+        return read_time(name, value)
     if name in _NUMBERS:
-        return _number(name, value)
+        number = read_number(name, value, negative=name in {"exit_code", "signal"})
+        return number if "float" in _NUMBERS[name] else int(number)
     if isinstance(value, Mapping | list):
         raise BadRecord(f"{name} is not a text.")
     return str(value)
 
 
-def _time(name: str, value: object) -> datetime:
-    try:
-        at = parse_datetime(str(value)) if not _is_number(value) else datetime.fromtimestamp(float(str(value)), UTC)
-    except (ValueError, OverflowError, OSError):
-        at = None
-    if at is None or at.tzinfo is None:
-        raise BadRecord(f"{name} is not a time with an offset, such as 2026-11-22T09:14:00Z, nor seconds since 1970.")
-    try:
-        return at.astimezone(UTC)
-    except OverflowError:
-        raise BadRecord(f"{name} is out of range.") from None
-
-
-def _is_number(value: object) -> bool:
-    try:
-        return math.isfinite(float(str(value)))
-    except ValueError:
-        return False
-
-
-def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not _is_number(value):
-        raise BadRecord(f"{name} is not a number.")
-    number = float(str(value))
-    if number < 0 and name not in {"exit_code", "signal"}:
-        raise BadRecord(f"{name} is negative.")
-    return number if "float" in _NUMBERS[name] else int(number)
-
-
 def _check(record: JobRecord, at: datetime) -> None:
-    if record.ended_at > at + _AHEAD:
+    if record.ended_at > at + AHEAD:
         raise BadRecord("ended_at is in the future.")
     if record.ended_at < (record.started_at or record.submitted_at):
         raise BadRecord("The job ended before it started.")
-    if record.started_at and record.started_at < record.submitted_at - _AHEAD:
+    if record.started_at and record.started_at < record.submitted_at - AHEAD:
         raise BadRecord("The job started before it was submitted.")
     if (
         record.wall_seconds

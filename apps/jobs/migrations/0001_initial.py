@@ -310,4 +310,28 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('cluster', 'state', 'reason', 'experiment', 'request', 'stage', 'account'), name='live_jobs_once', nulls_distinct=False)],
             },
         ),
+        migrations.CreateModel(
+            name='JobPhase',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('job_id', models.CharField(help_text="As in the job's own environment.", max_length=64)),
+                ('array_id', models.CharField(help_text='What the IDs of the jobs of its array have in common.', max_length=64)),
+                ('request_key', models.CharField(blank=True, max_length=64)),
+                ('stage', models.CharField(blank=True, max_length=64)),
+                ('name', models.CharField(max_length=64)),
+                ('started_at', models.DateTimeField()),
+                ('ended_at', models.DateTimeField(blank=True, help_text='Empty until the job has reported it.', null=True)),
+                ('exit_code', models.IntegerField(default=0)),
+                ('cpu_seconds', models.FloatField(blank=True, null=True)),
+                ('host', models.CharField(blank=True, max_length=255)),
+                ('token_label', models.CharField(help_text='Which token the job reported with.', max_length=64)),
+                ('received_at', models.DateTimeField()),
+                ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                ('experiment', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='accounts.experiment')),
+            ],
+            options={
+                'indexes': [models.Index(fields=['token_label', 'array_id'], name='job_phase_of_token')],
+                'constraints': [models.UniqueConstraint(fields=('cluster', 'job_id', 'started_at', 'name', 'token_label'), name='job_phase_once'), models.CheckConstraint(condition=models.Q(('ended_at', None), ('ended_at__gte', models.F('started_at')), _connector='OR'), name='job_phase_ends_after_start')],
+            },
+        ),
     ]

@@ -16,6 +16,7 @@ from apps.diagnosis.domain.verdicts import JobDiagnosis, job_diagnosis
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.web.forms import CorrectionForm
 from apps.jobs.domain.jobs import array_siblings, other_attempts
+from apps.jobs.domain.phases.reports import phases_of
 from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.statusboard.domain.outages import ServiceOutage, outages_during
@@ -41,6 +42,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
         "job": job,
         "job_request": requests.first(),
         "outages": _outages(job, at),
+        "phases": phases_of(job),
         "steps": _steps(job, archived, diagnosis),
         "diagnosis": diagnosis,
         "may_correct_verdict": may_correct_verdict(user, job.experiment_id),

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import cast
 
+from django.conf import settings
+
 from apps.accounts.models import Principal
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import BatchJob, SchedulerError, Submits
 from apps.clusters.schedulers.options import SubmissionOptions, read_options
+from apps.jobs.domain.phases.tokens import new_phase_token
 from apps.production.domain.content.stages import content_of
 from apps.production.models import Request
 from apps.submission.domain.keepup import files_of_jobs
@@ -97,6 +100,15 @@ def batch_job(submission: Submission) -> BatchJob:
             "OPSPORTAL_REQUEST": submission.request.key,
             "OPSPORTAL_STAGE": stage_in_environment(submission.stage_name, is_test=submission.is_test),
             "OPSPORTAL_SUBMISSION": str(submission.token),
+            "OPSPORTAL_URL": settings.PORTAL_URL,
+            "OPSPORTAL_PHASE_TOKEN": new_phase_token(
+                cluster=submission.cluster_id,
+                experiment=submission.request.experiment_id,
+                request_key=submission.request.key,
+                stage=submission.stage_name,
+                label=submission.token.hex,
+                at=submission.created_at,
+            ),
         },
         comment=f"opsportal:{submission.token}",
         **cast("dict[str, int]", submission.asked),  # type: ignore[arg-type]

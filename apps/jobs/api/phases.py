@@ -1,0 +1,136 @@
+"""Phases that jobs report with a token of their own, and the tokens."""
+
+from typing import Any
+
+from django.contrib.auth.models import AnonymousUser
+from django.utils import timezone
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed, ValidationError
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.accounts.api import ApiRequest, ApiView
+from apps.accounts.models import Experiment
+from apps.accounts.permissions import scope_of
+from apps.clusters.models import Cluster
+from apps.core.api.input import checked_data
+from apps.core.domain.tokens import bearer_token
+from apps.jobs.api.serializers import RecordProblemReader
+from apps.jobs.domain.phases.reports import StoredPhases, store_phases
+from apps.jobs.domain.phases.tokens import LIFETIME, PhaseToken, new_phase_token, read_phase_token
+from apps.production.models import Request as ProductionRequest
+
+#: Phases of one report: what a job has gathered while it could not reach the portal.
+_MOST_PHASES = 500
+
+
+class PhaseTokenAuthentication(BaseAuthentication):
+    """Knows a job by the token in its environment."""
+
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, PhaseToken] | None:
+        text = bearer_token(request.headers.get("Authorization", ""))
+        if not text:
+            return None
+        token = read_phase_token(text, at=timezone.now())
+        if token is None:
+            raise AuthenticationFailed("This is no valid token for phases, or it has expired.")
+        return AnonymousUser(), token
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="phases"'
+
+
+class PhaseTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """Names the tokens of jobs in the schema."""
+
+    target_class = PhaseTokenAuthentication
+    name = "phaseToken"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer"}
+
+
+class HasPhaseToken(BasePermission):
+    def has_permission(self, request: Request, view: Any) -> bool:
+        return isinstance(request.auth, PhaseToken)
+
+
+class PhasesWriter(serializers.Serializer[Any]):
+    """Phases of one job; `job_id` as the portal shows it, such as 4711_3."""
+
+    job_id = serializers.CharField(max_length=64)
+    host = serializers.CharField(max_length=255, required=False, default="", allow_blank=True)
+    phases = serializers.ListField(
+        child=serializers.JSONField(),
+        max_length=_MOST_PHASES,
+        help_text="Objects with name, started_at, and once it has ended ended_at, exit_code and cpu_seconds.",
+    )
+
+
+class StoredPhasesReader(serializers.Serializer[Any]):
+    """What became of the phases, and the problems."""
+
+    new = serializers.IntegerField()
+    changed = serializers.IntegerField()
+    unchanged = serializers.IntegerField()
+    rejected = serializers.IntegerField()
+    problems = serializers.SerializerMethodField()
+
+    @extend_schema_field(RecordProblemReader(many=True))
+    def get_problems(self, done: StoredPhases) -> list[dict[str, Any]]:
+        return [{"record": number, "reason": reason} for number, reason in done.problems]
+
+
+class PhasesView(APIView):
+    """Phases of jobs, as the jobs report them."""
+
+    authentication_classes = [PhaseTokenAuthentication]
+    permission_classes = [HasPhaseToken]
+
+    @extend_schema(operation_id="phases_create", request=PhasesWriter, responses=StoredPhasesReader)
+    def post(self, request: Request) -> Response:
+        """Store phases of one job. Repeating a report changes nothing; a bad phase stops no other."""
+        given = checked_data(PhasesWriter(data=request.data))
+        token: Any = request.auth
+        return Response(StoredPhasesReader(store_phases(token=token, at=timezone.now(), **given)).data)
+
+
+class PhaseTokenWriter(serializers.Serializer[Any]):
+    """The jobs for which the token is: those of a request, or of an experiment without one."""
+
+    cluster = serializers.SlugRelatedField(slug_field="name", queryset=Cluster.objects.all())
+    experiment = serializers.SlugRelatedField(slug_field="key", queryset=Experiment.objects.all())
+    request = serializers.CharField(max_length=64, required=False, default="", allow_blank=True)
+    stage = serializers.CharField(max_length=64, required=False, default="", allow_blank=True)
+
+
+class PhaseTokenReader(serializers.Serializer[Any]):
+    token = serializers.CharField(
+        help_text="For OPSPORTAL_PHASE_TOKEN. It counts for the first job array that uses it."
+    )
+    expires_at = serializers.DateTimeField()
+
+
+class PhaseTokensView(ApiView):
+    """Tokens for jobs that the portal does not submit."""
+
+    @extend_schema(operation_id="phase_tokens_create", request=PhaseTokenWriter, responses={201: PhaseTokenReader})
+    def post(self, request: ApiRequest) -> Response:
+        """Create a token with which the jobs of one array report their phases; for members of the experiment."""
+        given = checked_data(PhaseTokenWriter(data=request.data))
+        experiment: Experiment = given["experiment"]
+        if not scope_of(request.user).sees(experiment.pk):
+            raise ValidationError({"experiment": ["Not found, or you do not have access."]})
+        key = given["request"]
+        if key and not ProductionRequest.objects.filter(key=key, experiment=experiment).exists():
+            raise ValidationError({"request": ["This experiment has no such request."]})
+        at = timezone.now()
+        token = new_phase_token(
+            cluster=given["cluster"].pk, experiment=experiment.pk, request_key=key, stage=given["stage"], at=at
+        )
+        return Response(PhaseTokenReader({"token": token, "expires_at": at + LIFETIME}).data, status=201)

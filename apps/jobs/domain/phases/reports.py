@@ -1,0 +1,182 @@
+"""Store phases that jobs report, and read those of a job."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import QuerySet
+
+from apps.core.errors import NotAllowed
+from apps.jobs.domain.phases.tokens import PhaseToken
+from apps.jobs.domain.record_values import AHEAD, BadRecord, read_number, read_time
+from apps.jobs.domain.records import clean_text
+from apps.jobs.models import Job, JobPhase
+
+#: Phases of one job; a job that reports more of them counts events, not phases.
+MOST_OF_A_JOB = 500
+_KNOWN = ("name", "started_at", "ended_at", "exit_code", "cpu_seconds")
+_LONGEST = timedelta(days=90)
+_PHASES_LOCK = 4_716_013
+
+
+@dataclass
+class StoredPhases:
+    """How many reported phases were new, changed, unchanged and rejected; `problems` has numbers from 1 and reasons."""
+
+    new: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    problems: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def rejected(self) -> int:
+        return len(self.problems)
+
+
+@transaction.atomic
+def store_phases(*, token: PhaseToken, job_id: str, host: str, phases: Sequence[object], at: datetime) -> StoredPhases:
+    """Store what a job reports of its phases; repeating a report changes nothing, and an end once told stays.
+
+    A phase is told by job, name and start: first without its end, later with it. A bad one stops no other. Raises
+    `NotAllowed` if the token is that of another job array.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_PHASES_LOCK, token.label])
+    array = array_of(job_id)
+    if JobPhase.objects.filter(token_label=token.label).exclude(array_id=array).exists():
+        raise NotAllowed("This token is in use by another job array. Each needs its own.")
+    done = StoredPhases()
+    mine = JobPhase.objects.filter(cluster=token.cluster, job_id=job_id, token_label=token.label)
+    known = {(row.name, row.started_at): row for row in mine}
+    for number, raw in enumerate(phases, start=1):
+        try:
+            given = _phase_from(raw, at)
+        except BadRecord as error:
+            done.problems.append((number, str(error)))
+            continue
+        key = given["name"], given["started_at"]
+        row = known.get(key)
+        if row is None and len(known) >= MOST_OF_A_JOB:
+            done.problems.append((number, f"The job has reported {MOST_OF_A_JOB} phases already."))
+        elif row is None:
+            known[key] = JobPhase.objects.create(
+                cluster_id=token.cluster,
+                job_id=job_id,
+                array_id=array,
+                experiment_id=token.experiment,
+                request_key=token.request_key,
+                stage=token.stage,
+                token_label=token.label,
+                host=host,
+                received_at=at,
+                **given,
+            )
+            done.new += 1
+        elif row.ended_at is None and given["ended_at"] is not None:
+            for name, value in given.items():
+                setattr(row, name, value)
+            row.save(update_fields=list(given))
+            done.changed += 1
+        else:
+            done.unchanged += 1
+    return done
+
+
+def array_of(job_id: str) -> str:
+    """Return what the jobs of an array have in common in their IDs: 86_3, 86[3].server and 86.0 are of 86."""
+    digits = job_id[: len(job_id) - len(job_id.lstrip("0123456789"))]
+    return digits or job_id
+
+
+def _phase_from(raw: object, at: datetime) -> dict[str, Any]:
+    """Return the fields of a reported phase. Raises `BadRecord`."""
+    if not isinstance(raw, Mapping):
+        raise BadRecord("This is not an object with fields.")
+    given = {str(name): value for name, value in raw.items() if value not in (None, "")}
+    if unknown := sorted(given.keys() - set(_KNOWN)):
+        raise BadRecord(f"Unknown field {unknown[0][:64]!r}.")
+    if missing := [name for name in ("name", "started_at") if name not in given]:
+        raise BadRecord(f"{missing[0]} is missing.")
+    if isinstance(given["name"], Mapping | list):
+        raise BadRecord("name is not a text.")
+    found: dict[str, Any] = {
+        "name": clean_text(" ".join(str(given["name"]).split()), 64),
+        "started_at": read_time("started_at", given["started_at"]),
+        "ended_at": read_time("ended_at", given["ended_at"]) if "ended_at" in given else None,
+        "exit_code": int(read_number("exit_code", given.get("exit_code", 0), negative=True)),
+        "cpu_seconds": read_number("cpu_seconds", given["cpu_seconds"]) if "cpu_seconds" in given else None,
+    }
+    _check(found, at)
+    return found
+
+
+def _check(found: Mapping[str, Any], at: datetime) -> None:
+    if not found["name"]:
+        raise BadRecord("name is empty.")
+    if not -(2**31) <= found["exit_code"] < 2**31:
+        raise BadRecord("exit_code is out of range.")
+    for name in ("started_at", "ended_at"):
+        if found[name] and found[name] > at + AHEAD:
+            raise BadRecord(f"{name} is in the future. Is the host's clock right?")
+    if found["started_at"] < at - _LONGEST:
+        raise BadRecord("started_at is more than 90 days ago.")
+    if found["ended_at"] and found["ended_at"] < found["started_at"]:
+        raise BadRecord("The phase ended before it started.")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPhase:
+    """A phase on the page of its job; `left` and `width` in per cent of the time from submission to end.
+
+    Without an end of its own a phase lasts until the next one starts, or the job ends.
+    """
+
+    name: str
+    seconds: float
+    cpu_seconds: float | None
+    failed: bool
+    left: float
+    width: float
+    kind: str
+
+    @property
+    def right(self) -> float:
+        return self.left + self.width
+
+
+def phases_of(job: Job) -> list[ShownPhase]:
+    """Return queue time and phases of one attempt of a job, in order; nothing if it reported none.
+
+    Only phases reported for the job's own experiment count: job IDs are no secret.
+    """
+    rows = list(_rows_of(job))
+    if not rows or job.started_at is None:
+        return []
+    whole = max((job.ended_at - job.submitted_at).total_seconds(), 1.0)
+
+    def shown(name: str, start: datetime, end: datetime, kind: str, cpu: float | None = None) -> ShownPhase:
+        start, end = (min(max(each, job.submitted_at), job.ended_at) for each in (start, end))
+        seconds = max((end - start).total_seconds(), 0.0)
+        left = 100 * (start - job.submitted_at).total_seconds() / whole
+        return ShownPhase(name, seconds, cpu, kind == "bad", left, 100 * seconds / whole, kind)
+
+    found = [shown("queued", job.submitted_at, job.started_at, "q")]
+    starts = [row.started_at for row in rows[1:]] + [job.ended_at]
+    for number, (row, following) in enumerate(zip(rows, starts, strict=True)):
+        is_open = row.ended_at is None and following == job.ended_at
+        bad = row.exit_code != 0 or (is_open and job.is_failed)
+        kind = "bad" if bad else f"p{1 + number % 2}"
+        found.append(shown(row.name, row.started_at, row.ended_at or following, kind, row.cpu_seconds))
+    return found
+
+
+def _rows_of(job: Job) -> QuerySet[JobPhase]:
+    return JobPhase.objects.filter(
+        cluster=job.cluster_id,
+        job_id=job.job_id,
+        experiment=job.experiment_id,
+        started_at__gte=(job.started_at or job.submitted_at) - AHEAD,
+        started_at__lt=job.ended_at + AHEAD,
+    ).order_by("started_at", "pk")

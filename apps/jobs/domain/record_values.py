@@ -1,0 +1,44 @@
+"""Values in records that other systems and jobs send: times and numbers, checked."""
+
+import math
+from datetime import UTC, datetime, timedelta
+
+from django.utils.dateparse import parse_datetime
+
+#: Clocks of other systems may be ahead by so much.
+AHEAD = timedelta(minutes=5)
+
+
+class BadRecord(ValueError):
+    """A record that cannot be stored; the message says why."""
+
+
+def read_time(name: str, value: object) -> datetime:
+    """Return a time, which has an offset or is in seconds since 1970. Raises `BadRecord`."""
+    try:
+        at = parse_datetime(str(value)) if not _is_number(value) else datetime.fromtimestamp(float(str(value)), UTC)
+    except (ValueError, OverflowError, OSError):
+        at = None
+    if at is None or at.tzinfo is None:
+        raise BadRecord(f"{name} is not a time with an offset, such as 2026-11-22T09:14:00Z, nor seconds since 1970.")
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        raise BadRecord(f"{name} is out of range.") from None
+
+
+def read_number(name: str, value: object, *, negative: bool = False) -> float:
+    """Return a finite number. Raises `BadRecord`, also of a negative one unless that is allowed."""
+    if isinstance(value, bool) or not _is_number(value):
+        raise BadRecord(f"{name} is not a number.")
+    number = float(str(value))
+    if number < 0 and not negative:
+        raise BadRecord(f"{name} is negative.")
+    return number
+
+
+def _is_number(value: object) -> bool:
+    try:
+        return math.isfinite(float(str(value)))
+    except ValueError:
+        return False

@@ -1,0 +1,229 @@
+"""Phases that jobs report: token, API, page, and the program `ops-phase` against a running portal."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from apps.accounts.enums import Role
+from apps.jobs.domain.phases.reports import array_of, phases_of
+from apps.jobs.domain.phases.tokens import LIFETIME, new_phase_token, read_phase_token
+from apps.jobs.models import JobPhase
+from tests.factories import jobs, people
+
+PROGRAM = Path(__file__).parents[2] / "clients/ops-phase/ops-phase"
+
+
+@pytest.fixture
+def nova(db):
+    return people.experiment("NOVA")
+
+
+def token_of(cluster, experiment, **more):
+    return new_phase_token(
+        cluster=cluster.pk, experiment=experiment.pk, **{"at": timezone.now(), "label": "one", **more}
+    )
+
+
+def post(client, token, phases, job_id="4711_3"):
+    body = json.dumps({"job_id": job_id, "host": "node01", "phases": phases})
+    return client.post(
+        "/api/v1/phases/", body, content_type="application/json", headers={"Authorization": f"Bearer {token}"}
+    )
+
+
+def test_a_report_is_stored_once_and_an_end_stays(client, alps, nova):
+    token, now = token_of(alps, nova, request_key="NOVA-1", stage="reco"), int(time.time())
+    begun = {"name": "fetch  input", "started_at": now - 60}
+    ended = begun | {"ended_at": now - 30, "exit_code": 0, "cpu_seconds": 12.5}
+    assert post(client, token, [begun]).json()["new"] == 1
+    assert post(client, token, [ended]).json()["changed"] == 1
+    for late in (begun, ended, begun | {"ended_at": now}):
+        assert post(client, token, [late]).json()["unchanged"] == 1
+    row = JobPhase.objects.get()
+    assert (row.name, row.request_key, row.stage, row.array_id) == ("fetch input", "NOVA-1", "reco", "4711")
+    assert (row.ended_at - row.started_at, row.cpu_seconds) == (timedelta(seconds=30), 12.5)
+
+
+def test_bad_phases_are_named_and_stop_no_other(client, alps, nova):
+    now = int(time.time())
+    good = {"name": "reco", "started_at": now}
+    bad = [
+        "no object",
+        {"name": "x"},
+        {"name": ["x"], "started_at": now},
+        {"name": " ", "started_at": now},
+        good | {"wall": 3},
+        good | {"started_at": "2026-11-22 09:14"},
+        good | {"started_at": now + 900},
+        good | {"started_at": 1},
+        good | {"ended_at": now - 1},
+        good | {"cpu_seconds": "NaN"},
+        good | {"cpu_seconds": -1},
+        good | {"exit_code": 10**12},
+    ]
+    answer = post(client, token_of(alps, nova), [*bad, good])
+    assert answer.status_code == 200
+    assert (answer.json()["new"], answer.json()["rejected"]) == (1, len(bad))
+    assert answer.json()["problems"][-1]["reason"] == "exit_code is out of range."
+
+
+def test_a_token_is_of_one_array_and_of_the_portal_and_expires(client, alps, nova):
+    token, phase = token_of(alps, nova), {"name": "reco", "started_at": int(time.time())}
+    assert [post(client, token, [phase], job_id=job).status_code for job in ("4711_3", "4711_4", "4712")] == [
+        200,
+        200,
+        403,
+    ]
+    assert post(client, token[:-1] + "!", [phase]).status_code == 401
+    assert post(client, "", [phase]).status_code == 401
+    old = token_of(alps, nova, at=timezone.now() - LIFETIME)
+    assert read_phase_token(old, at=timezone.now()) is None
+    assert [array_of(job) for job in ("86_3", "86[3].server", "86.0", "86", "x1")] == ["86", "86", "86", "86", "x1"]
+
+
+def test_tokens_are_given_to_members_of_the_experiment(client, alps, nova):
+    body = {"cluster": "alps", "experiment": "NOVA"}
+    client.force_login(people.person("stranger"))
+    assert client.post("/api/v1/phases/tokens/", body, content_type="application/json").status_code == 400
+    client.force_login(people.person("liu", (Role.LIAISON, nova)))
+    answer = client.post("/api/v1/phases/tokens/", body, content_type="application/json")
+    assert answer.status_code == 201
+    client.logout()
+    assert post(client, answer.json()["token"], [{"name": "reco", "started_at": int(time.time())}]).status_code == 200
+    client.force_login(people.person("mara", (Role.LIAISON, nova)))
+    unknown = body | {"request": "NOVA-9"}
+    assert client.post("/api/v1/phases/tokens/", unknown, content_type="application/json").status_code == 400
+
+
+def test_the_page_of_a_job_shows_its_phases_and_where_it_failed(client, alps, nova):
+    [job] = jobs.store(alps, jobs.failed(7))
+    start = job.started_at
+
+    def phase(name, minute, **more):
+        return JobPhase(
+            cluster=alps, job_id="7", array_id="7", name=name, started_at=start + timedelta(minutes=minute),
+            received_at=start, **{"experiment": nova, "token_label": "one", **more},
+        )  # fmt: skip
+
+    JobPhase.objects.bulk_create(
+        [
+            phase("setup", 0, ended_at=start + timedelta(minutes=1), cpu_seconds=3),
+            phase("reco", 1),  # ended by the next one
+            phase("store output", 50),  # open when the job failed
+            phase("forged", 2, experiment=people.experiment("SBND"), token_label="two"),
+            phase("of another run", 600),
+        ]
+    )
+    shown = phases_of(job)
+    assert [(one.name, one.seconds // 60, one.kind) for one in shown] == [
+        ("queued", 5, "q"),
+        ("setup", 1, "p1"),
+        ("reco", 49, "p2"),
+        ("store output", 10, "bad"),
+    ]
+    assert abs(shown[-1].right - 100) < 1e-6
+    client.force_login(people.person("okafor", (Role.SHIFTER, None)))
+    assert "✕ store output" in client.get(job.get_absolute_url()).content.decode()
+
+
+@pytest.fixture
+def run(tmp_path, live_server, alps, nova):
+    """Run the program under dash as a job's script does; `send_by` keeps only that program on the path."""
+    tools = tmp_path / "bin"
+
+    def path_with(send_by):
+        tools.mkdir(exist_ok=True)
+        for name in (
+            *("awk", "cat", "cut", "date", "find", "getconf", "grep", "head", "id", "ls", "mkdir", "mv", "rm", "rmdir"),
+            *("sed", "sh", "sleep", "sort", "tail", "tr", "uname", send_by),
+        ):
+            (tools / name).unlink(missing_ok=True)
+            (tools / name).symlink_to(shutil.which(name))
+        return str(tools)
+
+    def execute(*arguments, send_by="curl", **more):
+        environment = {
+            "PATH": path_with(send_by),
+            "TMPDIR": str(tmp_path),
+            "SLURM_JOB_ID": "4711",
+            "OPSPORTAL_URL": live_server.url,
+            "OPSPORTAL_PHASE_TOKEN": token_of(alps, nova),
+        }
+        return subprocess.Popen(
+            [shutil.which("dash"), PROGRAM, *arguments],
+            env=environment | more,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    return execute
+
+
+def finished(process):
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("send_by", ["curl", "wget"])
+def test_program_reports_offline_and_online_and_never_fails_a_job(run, send_by):
+    away = {"OPSPORTAL_URL": "http://127.0.0.1:1", "send_by": send_by}
+    code, out, err = finished(run("start", 'fetch "input"\n', **away))
+    assert (code, err) == (0, "")
+    assert out.endswith("Z start fetch _input__\n")
+    assert not JobPhase.objects.exists()
+    burn = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done; exit 7"
+    assert finished(run("run", "reco", "--", "sh", "-c", burn, **away))[0] == 7
+    assert finished(run("flush", send_by=send_by))[0] == 0
+    fetch, reco = JobPhase.objects.order_by("pk")
+    assert (fetch.name, reco.name, reco.exit_code) == ("fetch _input__", "reco", 7)
+    assert fetch.ended_at <= reco.ended_at
+    assert reco.cpu_seconds > 0.02
+    wrong = finished(run("run", "reco", "sh", "-c", "exit 3", OPSPORTAL_PHASE_TOKEN="no", send_by=send_by))
+    assert wrong[0] == 3
+    assert "refused the phases (HTTP 401)" in wrong[2]
+    assert finished(run("run", "x", "sh", "-c", "exit 4", TMPDIR="/nonexistent"))[0] == 4
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_killed_program_loses_nothing_that_was_kept(run, tmp_path):
+    killed = run("run", "reco", "sleep", "60")
+    while not list(tmp_path.glob("ops-phase.*/lock")) and not JobPhase.objects.exists():
+        time.sleep(0.02)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    [kept] = tmp_path.glob("ops-phase.*")
+    (kept / "lock").mkdir(exist_ok=True)  # as if it had died while it was sending
+    os.utime(kept / "lock", (0, 0))
+    assert finished(run("start", "store output"))[0] == 0
+    assert finished(run("end", "0"))[0] == 0
+    assert set(JobPhase.objects.values_list("name", flat=True)) == {"reco", "store output"}
+    assert not [left for left in kept.iterdir() if left.name.startswith(("q.", "lock"))]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_python_twin_reports_what_failed(tmp_path, live_server, alps, nova):
+    script = "from ops_phase import phase\nwith phase('setup'):\n    pass\nwith phase('reco'):\n    1 / 0\n"
+    environment = {
+        "PYTHONPATH": str(PROGRAM.parent),
+        "_CONDOR_JOB_AD": str(tmp_path / "ad"),
+        "OPSPORTAL_URL": live_server.url,
+        "OPSPORTAL_PHASE_TOKEN": token_of(alps, nova),
+    }
+    (tmp_path / "ad").write_text('ClusterId = 86\nArgs = ""\nProcId = 3\n')
+    ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert "ZeroDivisionError" in ran.stderr
+    assert ran.stdout.count("==> ops-phase ") == 4
+    rows = JobPhase.objects.exclude(ended_at=None).order_by("pk").values_list("job_id", "name", "exit_code")
+    assert list(rows) == [("86.3", "setup", 0), ("86.3", "reco", 1)]
