@@ -38,7 +38,7 @@ class Cluster(models.Model):
     max_memory_bytes = models.BigIntegerField(
         null=True,
         blank=True,
-        help_text="The most that one job may have, such as 4 GiB. Empty: not known; requests are not checked.",
+        help_text="The most that one job may have, such as 4 GB. Empty: not known; requests are not checked.",
     )
     max_wall_seconds = models.PositiveIntegerField(
         null=True, blank=True, help_text="The longest that one job may run, such as 48 h. Empty: not known."

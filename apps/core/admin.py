@@ -68,7 +68,7 @@ class KeysFirstList(ChangeList):
 
 
 class QuantityField(forms.Field):
-    """A whole number of bytes or seconds, written with its unit: `4 GiB`, `2 h`."""
+    """A whole number of bytes or seconds, written with its unit: `4 GB`, `2 h`."""
 
     def __init__(self, *, suffix: str, min_value: int | None = None, max_value: int | None = None, **more: Any) -> None:
         """Take the arguments of a form field of whole numbers too; the model field checks the limits."""

@@ -62,7 +62,7 @@ def test_empty_draft_can_be_saved_and_lacks_everything():
         (chain(stage(events=0)), "stages.0.events", "Enter a number greater than zero."),
         (chain(stage(jobs=-4)), "stages.0.jobs", "Enter a number greater than zero."),
         (chain(stage(memory_bytes=10**14)), "stages.0.memory_bytes", "Enter at most 16 TB."),
-        (chain(stage(wall_seconds=31 * 86_400)), "stages.0.wall_seconds", "Enter at most 30 d."),
+        (chain(stage(wall_seconds=31 * 86_400)), "stages.0.wall_seconds", "Enter at most 30 days."),
         (chain(stage(jobs=10, events=9)), "stages.0.jobs", "More jobs than events (9). Reduce the number of jobs."),
         (chain(stage(services=("samweb", "nfs"))), "stages.0.services", "Service “nfs” does not exist."),
         (

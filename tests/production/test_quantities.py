@@ -12,6 +12,8 @@ from apps.core.domain.quantities import (
     parse_count,
     parse_duration,
     parse_size,
+    round_duration,
+    round_size,
 )
 from tests.factories.requests import draft
 
@@ -80,6 +82,32 @@ def test_count_is_read_with_separators_and_suffix(text, count):
 def test_count_that_is_none_says_what_to_write(text):
     with pytest.raises(ValueError, match="whole number"):
         parse_count(text)
+
+
+@pytest.mark.parametrize(
+    ("number", "exact", "rounded"),
+    [
+        (3_900_000_000, "3.9 GB", "3.9 GB"),
+        (2**32, "4.294967296 GB", "4.3 GB"),
+        (10**9 - 1, "999.999999 MB", "1 GB"),
+        (0, "0 B", "0 B"),
+    ],
+)
+def test_sizes_have_one_way_to_be_written(number, exact, rounded):
+    assert (format_size(number), round_size(number)) == (exact, rounded)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "exact", "rounded"),
+    [
+        (59, "59 s", "59 s"),
+        (7621, "2 h 07 min 1 s", "2 h 07 min"),
+        (36 * 3600, "36 h", "36 h"),
+        (216_000, "2 days 12 h", "2 days"),
+    ],
+)
+def test_durations_have_one_way_to_be_written(seconds, exact, rounded):
+    assert (format_duration(seconds), round_duration(seconds)) == (exact, rounded)
 
 
 @given(WHOLE)

@@ -30,7 +30,7 @@ class Migration(migrations.Migration):
                 ('name', models.CharField(max_length=64, unique=True)),
                 ('scheduler', models.CharField(help_text='Name of the scheduler adapter: slurm, simulated, …', max_length=32)),
                 ('options', models.JSONField(blank=True, default=dict, help_text='Options of the adapter, name to text; see docs/slurm.md.')),
-                ('max_memory_bytes', models.BigIntegerField(blank=True, help_text='The most that one job may have, such as 4 GiB. Empty: not known; requests are not checked.', null=True)),
+                ('max_memory_bytes', models.BigIntegerField(blank=True, help_text='The most that one job may have, such as 4 GB. Empty: not known; requests are not checked.', null=True)),
                 ('max_wall_seconds', models.PositiveIntegerField(blank=True, help_text='The longest that one job may run, such as 48 h. Empty: not known.', null=True)),
                 ('submits', models.BooleanField(default=False, help_text='The portal may send jobs of approved requests to it.')),
                 ('submission', models.JSONField(blank=True, default=dict, help_text='How jobs are sent: partition, qos, account, accounts, directory, …; see docs/submission.md.')),

@@ -1,21 +1,15 @@
-"""Parsing and formatting of sizes, durations and counts, without loss."""
+"""Parsing and formatting of sizes, durations and counts: without loss for fields, rounded for reading."""
 
 import re
 from collections.abc import Mapping
 from decimal import Decimal
 
-_BYTES = {
-    "B": 1,
-    "kB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "TiB": 2**40,
+#: Sizes are shown in these units only.
+_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
+_BYTE_UNITS = {
+    **{unit.lower(): factor for unit, factor in _BYTES.items()},
+    **{unit: 2 ** (10 * power) for power, unit in enumerate(("kib", "mib", "gib", "tib"), start=1)},
 }
-_BYTE_UNITS = {unit.lower(): factor for unit, factor in _BYTES.items()}
 _SECONDS = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 _TIME_UNITS = {
     **_SECONDS,
@@ -24,9 +18,12 @@ _TIME_UNITS = {
     **dict.fromkeys(("m", "minute", "minutes"), 60),
     **dict.fromkeys(("sec", "second", "seconds"), 1),
 }
+_SHOWN_SECONDS = (("days", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+#: From here on durations are shown in days.
+_DAYS_FROM = 2 * 86_400
 _COUNT_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
-_PART = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]*)\s*", re.ASCII)
+_PART = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([A-Za-z]*)\s*", re.ASCII)
 _CLOCK = re.compile(r"(?:(\d{1,4})-)?(\d{1,4}):(\d{2})(?::(\d{2}))?", re.ASCII)
 _HOURS_AND_MINUTES = re.compile(r"(\d{1,4})\s*h\s*(\d{1,2})", re.ASCII)
 _SEPARATOR = re.compile(r"(?<=\d)[\s,_'](?=\d{3}(?!\d))")
@@ -34,7 +31,7 @@ _SEPARATOR = re.compile(r"(?<=\d)[\s,_'](?=\d{3}(?!\d))")
 #: Longer text is no quantity; patterns never see it.
 MAX_LENGTH = 100
 
-SIZE_HELP = "Enter a size with its unit, such as 4 GB, 3900 MB or 4 GiB."
+SIZE_HELP = "Enter a size with its unit, such as 4 GB or 3900 MB."
 DURATION_HELP = "Enter a duration such as 8 h, 1 h 30 min, 2 d or 08:00:00."
 COUNT_HELP = "Enter a whole number, such as 4000, 20,000,000 or 20 M."
 
@@ -57,13 +54,20 @@ def parse_size(text: str) -> int:
 
 
 def format_size(count: int) -> str:
-    """Format bytes so that `parse_size` reads the same number."""
-    for unit in ("TB", "GB", "TiB", "GiB", "MB", "MiB", "kB", "KiB"):
-        if count >= _BYTES[unit]:
-            amount = Decimal(count) / _BYTES[unit]
-            if amount == round(amount, 1):
-                return f"{_plain(amount)} {unit}"
-    return f"{count} B"
+    """Format bytes so that `parse_size` reads the same number: `3.9 GB`, `4.294967296 GB`."""
+    unit = next((unit for unit, factor in reversed(_BYTES.items()) if count >= factor), "B")
+    return f"{_plain(Decimal(count) / _BYTES[unit])} {unit}"
+
+
+def round_size(count: float) -> str:
+    """Format bytes for reading: `3.1 GB`, `120 MB`."""
+    amount = float(count)
+    for unit in _BYTES:
+        if amount < 999.5 or unit == "PB":
+            break
+        amount /= 1000
+    digits = f"{amount:,.0f}" if unit == "B" or amount >= 99.95 else f"{amount:.1f}".removesuffix(".0")
+    return f"{digits} {unit}"
 
 
 def parse_duration(text: str) -> int:
@@ -82,13 +86,20 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(seconds: int) -> str:
-    """Format seconds so that `parse_duration` reads the same number."""
+    """Format seconds so that `parse_duration` reads the same number: `2 h 07 min`, `36 h`, `2 days 12 h`."""
     parts: list[str] = []
-    for unit, factor in _SECONDS.items():
+    for unit, factor in _SHOWN_SECONDS[seconds < _DAYS_FROM :]:
         amount, seconds = divmod(seconds, factor)
         if amount:
             parts.append(f"{amount:02d} {unit}" if parts and unit == "min" else f"{amount} {unit}")
     return " ".join(parts) or "0 s"
+
+
+def round_duration(seconds: float) -> str:
+    """Format seconds for reading: `41 s`, `13 min`, `2 h 57 min`, `36 h`, `19 days`."""
+    total = max(0, int(seconds))
+    unit = 1 if total < 60 else 60 if total < _DAYS_FROM else _SECONDS["d"]
+    return format_duration(total // unit * unit)
 
 
 def parse_count(text: str) -> int:

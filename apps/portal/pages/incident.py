@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.domain.events import events_of
-from apps.core.domain.quantities import format_duration
+from apps.core.domain.quantities import format_duration, round_duration
 from apps.diagnosis.domain.impact.count import LONGEST_SHOWN
 from apps.diagnosis.domain.impact.figures import Bins, ImpactFigures, impact_of
 from apps.statusboard.domain.history import claims_of_incident
@@ -158,7 +158,7 @@ def _label(row: StateInterval, axis: _Axis) -> str:
     share = (end - start) / (axis.end - axis.start)
     if share < 0.08:
         return ""
-    return f"{row.state} {format_duration(round((end - start).total_seconds()))}" if share > 0.25 else row.state
+    return f"{row.state} {round_duration((end - start).total_seconds())}" if share > 0.25 else row.state
 
 
 def _bars(

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from apps.accounts.models import User
-from apps.core.domain.quantities import format_duration
+from apps.core.domain.quantities import round_duration
 from apps.statusboard.domain.sources import source_faults
 from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.enums import Cause, Monitoring, State, worst
@@ -53,7 +53,7 @@ def _length(seconds: float) -> str:
     minutes = max(1, round(seconds / 60))
     if minutes >= 23 * 60:
         return "all day"
-    return format_duration(60 * minutes)
+    return round_duration(60 * minutes)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ from django.db import transaction
 from django.db.models import Sum
 
 from apps.clusters.models import Cluster
-from apps.core.domain.quantities import format_duration
+from apps.core.domain.quantities import round_duration, round_size
 from apps.core.errors import DomainError
-from apps.core.web.templatetags.look import size
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.production.domain.lifecycle.moves import make_move
@@ -122,8 +121,8 @@ def measured(test: Submission) -> str:
     job = jobs_of(test).first()
     if job is None:
         return "unknown"
-    memory = size(job.max_memory_bytes) if job.max_memory_bytes else "memory unknown"
-    return f"{format_duration(job.wall_seconds)}, {memory}"
+    memory = round_size(job.max_memory_bytes) if job.max_memory_bytes else "memory unknown"
+    return f"{round_duration(job.wall_seconds)}, {memory}"
 
 
 @dataclass(frozen=True)

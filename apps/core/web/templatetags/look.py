@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from apps.core.charts import Part, share_bar
 from apps.core.domain.event_kinds import what_was_done
 from apps.core.domain.hidden_characters import mark_hidden
+from apps.core.domain.quantities import round_duration, round_size
 
 register = template.Library()
 
@@ -65,29 +66,13 @@ def duration(seconds: float | timedelta | None) -> str:
     """`41 s`, `13 min`, `2 h 57 min`, `3 h`, `19 days`."""
     if seconds is None:
         return NONE
-    total = int(seconds.total_seconds() if isinstance(seconds, timedelta) else seconds)
-    if total < 60:
-        return f"{max(total, 0)} s"
-    if total < 3600:
-        return f"{total // 60} min"
-    if total < 2 * 86_400:
-        minutes = total % 3600 // 60
-        return f"{total // 3600} h {minutes:02d} min" if minutes else f"{total // 3600} h"
-    return f"{total // 86_400} days"
+    return round_duration(seconds.total_seconds() if isinstance(seconds, timedelta) else seconds)
 
 
 @register.filter
 def size(count: float | None) -> str:
     """Bytes in decimal units: `3.1 GB`, `3 GB`."""
-    if count is None:
-        return NONE
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
-        if amount < 999.5 or unit == "PB":
-            break
-        amount /= 1000
-    digits = f"{amount:,.0f}" if unit == "B" or amount >= 99.95 else f"{amount:.1f}".removesuffix(".0")
-    return f"{digits} {unit}"
+    return NONE if count is None else round_size(count)
 
 
 @register.filter

@@ -30,7 +30,7 @@ def span_dates(days: tuple[date, date, date] | None) -> str:
 
 _UNITS: dict[str, Callable[[float], str]] = {
     "core-hours": lambda seconds: _round(seconds / HOUR),
-    "days": _round,
+    "days": lambda days: f"{_round(days)} days",
     "time": duration,
     "size": size,
 }

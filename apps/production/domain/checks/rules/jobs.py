@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from math import ceil
 
-from apps.core.domain.quantities import format_duration, format_size
+from apps.core.domain.quantities import round_duration, round_size
 from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, past_rule, stage_rule
 from apps.production.domain.checks.rules.declared import number
 from apps.production.domain.content.model import StageContent, field_text
@@ -53,7 +53,7 @@ def file_size(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     each = round(size * stage.events / stage.jobs)
     if not SMALL_FILE <= each <= LARGE_FILE:
         what = "small: use fewer jobs or add a merge" if each < SMALL_FILE else "large: use more jobs"
-        about = format_size(round(each, -max(0, len(str(each)) - 3)))
+        about = round_size(round(each, -max(0, len(str(each)) - 3)))
         yield Problem("jobs", f"Each job writes about {about}, which is {what}.")
 
 
@@ -66,8 +66,8 @@ def merge_size(stage: StageContent, facts: Facts) -> Iterator[Problem]:
         here = "arguments.target_bytes"
         yield Problem(
             here,
-            f"Files between {format_size(SMALL_MERGED)} and {format_size(LARGE_MERGED)} suit disk and tape best.",
-            Fix(f"Use {format_size(best)}", {here: best}),
+            f"Files between {round_size(SMALL_MERGED)} and {round_size(LARGE_MERGED)} suit disk and tape best.",
+            Fix(f"Use {round_size(best)}", {here: best}),
         )
 
 
@@ -95,13 +95,13 @@ def fits_cluster(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     roomy = [o for o in facts.offers if memory <= (o.memory_bytes or memory)]
     if facts.offers and not roomy:
         most = max(o.memory_bytes or 0 for o in facts.offers)
-        fix = Fix(f"Use {format_size(most)}", {"memory_bytes": most})
-        yield Problem("memory_bytes", f"No cluster offers more than {format_size(most)} per job.", fix)
+        fix = Fix(f"Use {round_size(most)}", {"memory_bytes": most})
+        yield Problem("memory_bytes", f"No cluster offers more than {round_size(most)} per job.", fix)
     elif roomy and all(wall > (o.wall_seconds or wall) for o in roomy):
         longest = max(o.wall_seconds or 0 for o in roomy)
         size = field_text("memory_bytes", memory) or "this memory"
-        fix = Fix(f"Use {format_duration(longest)}", {"wall_seconds": longest})
-        yield Problem("wall_seconds", f"Jobs with {size} may run at most {format_duration(longest)}.", fix)
+        fix = Fix(f"Use {round_duration(longest)}", {"wall_seconds": longest})
+        yield Problem("wall_seconds", f"Jobs with {size} may run at most {round_duration(longest)}.", fix)
 
 
 @past_rule(Severity.WARNING)
@@ -111,8 +111,8 @@ def wall_time_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[P
         enough = min(ceil(past.wall_most * 1.2 / HOUR) * HOUR, CORE["wall_seconds"].most)
         yield Problem(
             "wall_seconds",
-            f"10% of {past.basis} took more than {format_duration(round(past.wall_most / 60) * 60)}.",
-            Fix(f"Use {format_duration(enough)}", {"wall_seconds": enough}),
+            f"10% of {past.basis} took more than {round_duration(round(past.wall_most / 60) * 60)}.",
+            Fix(f"Use {round_duration(enough)}", {"wall_seconds": enough}),
         )
 
 
@@ -121,8 +121,8 @@ def wall_time_not_excessive(stage: StageContent, past: StageEstimate) -> Iterato
     """The wall time is at most four times the 90th percentile of past jobs."""
     if stage.wall_seconds and past.wall_most and stage.wall_seconds > GENEROUS * max(past.wall_most, HOUR):
         enough = ceil(past.wall_most * 1.5 / HOUR) * HOUR
-        longest = format_duration(ceil(past.wall_most / 60) * 60)
-        fix = Fix(f"Use {format_duration(enough)}", {"wall_seconds": enough})
+        longest = round_duration(ceil(past.wall_most / 60) * 60)
+        fix = Fix(f"Use {round_duration(enough)}", {"wall_seconds": enough})
         yield Problem("wall_seconds", f"90% of {past.basis} took at most {longest}. Shorter jobs start sooner.", fix)
 
 
@@ -130,9 +130,9 @@ def wall_time_not_excessive(stage: StageContent, past: StageEstimate) -> Iterato
 def memory_sufficient(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     """The memory is at least the 90th percentile of past jobs."""
     if stage.memory_bytes and past.memory_most and stage.memory_bytes < past.memory_most:
-        used = format_size(max(1, round(past.memory_most / 10**8)) * 10**8)
+        used = round_size(max(1, round(past.memory_most / 10**8)) * 10**8)
         enough = ceil(past.memory_most * 1.1 / 10**8) * 10**8
-        fix = Fix(f"Use {format_size(enough)}", {"memory_bytes": enough})
+        fix = Fix(f"Use {round_size(enough)}", {"memory_bytes": enough})
         yield Problem("memory_bytes", f"10% of {past.basis} used more than {used}.", fix)
 
 
@@ -145,6 +145,6 @@ def job_length(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     jobs = max(1, round(stage.jobs * wall / (4 * HOUR)))
     fits = past.scaled and jobs <= min(stage.events or 0, CORE["jobs"].most)
     what = "Use fewer, longer jobs" if wall < SHORT_JOB else "Use more, shorter jobs"
-    words = format_duration(max(1, round(wall / 60)) * 60)
+    words = round_duration(max(1, round(wall / 60)) * 60)
     fix = Fix(f"Use {jobs:,} jobs", {"jobs": jobs}) if fits else None
     yield Problem("jobs", f"A job takes about {words}, by {past.basis}. {what}.", fix)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import date
 
-from apps.core.domain.quantities import format_duration
+from apps.core.domain.quantities import round_duration
 from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule
 from apps.production.domain.checks.rules.declared import number, text
 from apps.production.domain.content.model import RequestContent
@@ -78,9 +78,9 @@ def cadence_within_latency(content: RequestContent, facts: Facts) -> Iterator[Pr
     if cadence and latency and cadence > latency:
         yield Problem(
             "arguments.cadence",
-            f"Files wait up to {format_duration(int(cadence))} before they are processed, "
-            f"but the target latency is {format_duration(int(latency))}.",
-            Fix(f"Every {format_duration(int(latency))}", {"arguments.cadence": int(latency)})
+            f"Files wait up to {round_duration(int(cadence))} before they are processed, "
+            f"but the target latency is {round_duration(int(latency))}.",
+            Fix(f"Every {round_duration(int(latency))}", {"arguments.cadence": int(latency)})
             if latency >= 300
             else None,
         )
