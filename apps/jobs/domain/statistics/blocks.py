@@ -18,9 +18,12 @@ from apps.core.domain.plugins import Registry
 from apps.jobs.domain.statistics.columns import (
     DAILY,
     FIGURES,
+    HOURS_OF_DAY,
     JOB,
-    STORED,
+    KIND,
+    OF_KIND,
     SUMS,
+    UTC_HOUR,
     WORK,
     Column,
     Columns,
@@ -31,6 +34,8 @@ from apps.jobs.domain.statistics.columns import (
 from apps.jobs.models import DirtyHour, Job, StatisticsBlock, StatisticsValue
 
 DAY_LENGTH = timedelta(days=1)
+#: Names of all levels of days.
+_DAYS = [level.name for level in (*DAILY, *HOURS_OF_DAY)]
 DAYS_A_RUN = 10
 _DAY_LOCK = 4_716_003
 _COMPLETED = "completed"
@@ -72,14 +77,18 @@ def write_hour(*, hour: datetime) -> None:
     """Write the blocks of an hour, in the transaction of its recount; remove those of its day."""
     lock_day(hour, shared=True)
     StatisticsBlock.objects.filter(bucket=hour, level__in=[JOB.name, WORK.name]).delete()
-    StatisticsBlock.objects.filter(bucket=day_of(hour), level__in=[level.name for level in DAILY]).delete()
+    StatisticsBlock.objects.filter(bucket=day_of(hour), level__in=_DAYS).delete()
     found = list(Job.objects.filter(ended_at__gte=hour, ended_at__lt=hour + timedelta(hours=1)).values(*_FIELDS))
     if not found:
         return
     columns = _columns_of(found)
-    sums = columns | sums_of_jobs(columns, len(found))
     _write(JOB, hour, columns)
-    _write(WORK, hour, grouped(sums, sorted(WORK.dimensions), SUMS))
+    _write(WORK, hour, grouped(_with_sums(columns), sorted(WORK.columns), SUMS))
+
+
+def _with_sums(columns: Columns) -> Columns:
+    """Return columns of jobs with the sums of each."""
+    return columns | {"jobs": np.ones(len(columns[KIND]), np.int64)} | sums_of_jobs(columns)
 
 
 def _columns_of(jobs: Sequence[Mapping[str, Any]]) -> Columns:
@@ -101,8 +110,17 @@ def _columns_of(jobs: Sequence[Mapping[str, Any]]) -> Columns:
     texts.update({name: [facts.get(job["pk"], {}).get(name, "") for job in jobs] for name in ("verdict", "cause")})
     ids = _ids({(name, text[:255]) for name, column in texts.items() for text in column})
     columns = {name: np.array([ids[name, text[:255]] for text in column]) for name, column in texts.items()}
+    columns[KIND] = _kinds([columns.pop(name) for name in OF_KIND])
     figures = zip(*map(_figures, jobs), strict=True)
     return columns | {name: np.array(values, np.int64) for name, values in zip(FIGURES, figures, strict=True)}
+
+
+def _kinds(parts: Sequence[Column]) -> Column:
+    """Return the IDs of combinations: values of the dimension `kind`, whose texts are the IDs of their parts."""
+    found, codes = np.unique(np.stack(parts, axis=1), axis=0, return_inverse=True)
+    texts = [" ".join(map(str, each)) for each in found.tolist()]
+    ids = _ids({(KIND, text) for text in texts})
+    return np.array([ids[KIND, text] for text in texts])[codes.reshape(-1)]
 
 
 def _figures(job: Mapping[str, Any]) -> tuple[int, ...]:
@@ -140,8 +158,8 @@ def _known_ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]
 
 def _write(level: Level, bucket: datetime, columns: Columns) -> None:
     compress = zstandard.ZstdCompressor(level=3).compress
-    rows = len(columns["state"])
-    wanted = [*sorted(level.dimensions), *(FIGURES if level is JOB else SUMS)]
+    rows = len(columns[KIND])
+    wanted = [*sorted(level.columns), *(FIGURES if level.is_of_jobs else SUMS)]
     StatisticsBlock.objects.bulk_create(
         StatisticsBlock(level=level.name, column=name, bucket=bucket, rows=rows, data=compress(_narrow(columns[name])))
         for name in wanted
@@ -171,7 +189,7 @@ def compact_days(*, at: datetime, limit: int = DAYS_A_RUN) -> int:
 
 def _uncompacted(*, before: datetime) -> set[datetime]:
     def buckets(level: str) -> QuerySet[StatisticsBlock, datetime]:
-        states = StatisticsBlock.objects.filter(level=level, column="state", bucket__lt=before)
+        states = StatisticsBlock.objects.filter(level=level, column=KIND, bucket__lt=before)
         return states.values_list("bucket", flat=True)
 
     dirty = DirtyHour.objects.filter(hour__lt=before).values_list("hour", flat=True).distinct()
@@ -182,16 +200,22 @@ def _uncompacted(*, before: datetime) -> set[datetime]:
 def compact_day(*, day: datetime) -> None:
     """Write the daily blocks of a day from those of its hours."""
     lock_day(day, shared=False)
-    StatisticsBlock.objects.filter(bucket=day, level__in=[level.name for level in DAILY]).delete()
-    wanted = [*STORED, *FIGURES]
-    hours = StatisticsBlock.objects.filter(level=JOB.name, bucket__gte=day, bucket__lt=day + DAY_LENGTH)
-    parts: dict[str, list[Column]] = {name: [] for name in wanted}
+    StatisticsBlock.objects.filter(bucket=day, level__in=_DAYS).delete()
+    hours = StatisticsBlock.objects.filter(bucket__gte=day, bucket__lt=day + DAY_LENGTH)
+    parts: dict[str, dict[str, list[Column]]] = {JOB.name: {}, WORK.name: {}}
     decompress = zstandard.ZstdDecompressor().decompress
-    for block in hours.order_by("bucket").iterator():
-        parts[block.column].append(column_of(block.rows, bytes(block.data), decompress))
-    if not parts["state"]:
+    for block in hours.filter(level__in=list(parts)).order_by("bucket").iterator():
+        found = parts[block.level].setdefault(block.column, [])
+        found.append(column_of(block.rows, bytes(block.data), decompress).astype(np.int64))
+        if block.column == KIND:
+            hour = block.bucket.astimezone(UTC).hour
+            parts[block.level].setdefault(UTC_HOUR, []).append(np.full(block.rows, hour))
+    if not parts[JOB.name]:
         return
-    columns = {name: np.concatenate(found).astype(np.int64) for name, found in parts.items()}
-    sums = columns | sums_of_jobs(columns, len(columns["state"]))
+    columns = {level: {name: np.concatenate(found) for name, found in each.items()} for level, each in parts.items()}
+    for level in HOURS_OF_DAY:
+        if level.hours:
+            _write(level, day, columns[level.hours.name])
+    sums = _with_sums(columns[JOB.name])
     for level in DAILY:
-        _write(level, day, grouped(sums, sorted(level.dimensions), SUMS))
+        _write(level, day, grouped(sums, sorted(level.columns), SUMS))

@@ -33,6 +33,11 @@ STORED = {
 OF_HOUR = {"hour": "hour of day", "weekday": "weekday", "window": "time window"}
 DIMENSIONS = STORED | OF_HOUR
 
+#: These four are stored as one column, `KIND`: nearly every question asks for most of them, and few combinations occur.
+KIND, OF_KIND = "kind", ("experiment", "stage", "release", "state")
+#: The UTC hour, in daily blocks of rows that are those of its hours.
+UTC_HOUR = "utc_hour"
+
 #: Sums over jobs. Queue time is that of `started` jobs; both memory sums are of jobs that have both figures.
 SUMS = ("jobs", "core_seconds", "cpu_ms", "wall_seconds", "started", "queued_seconds", "memory_mb", "requested_mb")
 #: Figures of one job, -1 where unknown; its sums follow from them.
@@ -41,14 +46,28 @@ FIGURES = ("core_seconds", "cpu_ms", "wall_seconds", "queued_seconds", "memory_m
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A kind of blocks: of an hour or a day, with some dimensions, summed over the others."""
+    """A kind of blocks: of an hour or a day, with some dimensions, summed over the others.
+
+    `hours` is the level of the hours whose rows a day has one after the other, with `UTC_HOUR`; else it has sums.
+    """
 
     name: str
     daily: bool
     dimensions: frozenset[str]
+    hours: "Level | None" = None
 
     def has(self, names: Collection[str]) -> bool:
         return self.dimensions.issuperset(names)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The stored columns of its dimensions."""
+        return (self.dimensions - {*OF_KIND}) | {KIND} | ({UTC_HOUR} if self.hours else set())
+
+    @property
+    def is_of_jobs(self) -> bool:
+        """Whether it has a row per job, with figures instead of sums."""
+        return JOB in (self, self.hours)
 
 
 _PLACE = {"site", "host", "cpu_model"}
@@ -56,31 +75,61 @@ _PLACE = {"site", "host", "cpu_model"}
 JOB = Level("job", False, frozenset(STORED))
 #: Sums of an hour and of a day. Hosts times all work would be almost as long as the jobs themselves.
 WORK = Level("work", False, frozenset(STORED) - _PLACE)
-HOST = Level(
-    "host", True, frozenset({"host", "site", "cpu_model", "cluster", "experiment", "stage", "release", "state"})
-)
+HOST = Level("host", True, frozenset({"host", "site", "cpu_model", "cluster", *OF_KIND}))
 DAY = Level("day", True, frozenset(STORED) - {"host"})
+JOBS_OF_DAY, WORK_OF_DAY = Level("jobday", True, JOB.dimensions, JOB), Level("workday", True, WORK.dimensions, WORK)
 #: Fewest rows first.
-HOURLY, DAILY = (WORK, JOB), (DAY, HOST)
+HOURLY, DAILY, HOURS_OF_DAY = (WORK, JOB), (DAY, HOST), (WORK_OF_DAY, JOBS_OF_DAY)
+
+#: Groups that are counted in an array; more of them are sorted.
+MOST_CELLS = 4_000_000
+_EXACT = 1 << 53
+
+
+def dense(column: Column) -> tuple[Column, Column]:
+    """Return the values that occur in a column of small numbers, in order, and the number of each row's value."""
+    values = np.flatnonzero(np.bincount(column))
+    table = np.zeros(int(values.max(initial=0)) + 1, np.int64)
+    table[values] = np.arange(len(values))
+    return values, table[column]
+
+
+def codes_of(columns: Columns, names: Collection[str], rows: int) -> tuple[Column, int]:
+    """Return a number for each row, the same for rows that agree in `names`, in their order; and how many there are."""
+    keys, size = np.zeros(rows, np.int64), 1
+    for name in names:
+        values, codes = dense(columns[name])
+        keys, size = keys * max(len(values), 1) + codes, size * max(len(values), 1)
+        if size > MOST_CELLS:
+            found, keys = np.unique(keys, return_inverse=True)
+            size = len(found)
+    found, keys = dense(keys)
+    return keys, len(found)
 
 
 def grouped(columns: Columns, names: Collection[str], sums: Collection[str]) -> Columns:
     """Sum columns over the rows that agree in `names`; rows come sorted by the names."""
-    keys: Column = np.zeros(len(columns[next(iter(sums))]), np.int64)
-    for name in names:
-        codes = np.unique(columns[name], return_inverse=True)[1]
-        keys = np.unique(keys * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)[1]
-    order = np.argsort(keys, kind="stable")
-    starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
-    found = {name: columns[name][order[starts]] for name in names}
-    if not len(order):
-        return found | {name: columns[name] for name in sums}
-    return found | {name: np.add.reduceat(columns[name][order], starts) for name in sums}
+    rows = len(columns[next(iter(sums))])
+    codes, count = codes_of(columns, names, rows)
+    first = np.zeros(count, np.int64)
+    first[codes[::-1]] = np.arange(rows - 1, -1, -1)
+    found = {name: columns[name][first] for name in names}
+    return found | {name: _summed(codes, columns[name], count) for name in sums}
 
 
-def sums_of_jobs(figures: Columns, rows: int) -> Columns:
-    """Return the sums of each job by itself from such of its figures as are given."""
-    sums: Columns = {"jobs": np.ones(rows, np.int64)}
+def _summed(codes: Column, column: Column, count: int) -> Column:
+    """Return the exact sum of a column by code."""
+    if column.dtype.kind == "f":
+        return np.bincount(codes, column, minlength=count)
+    if len(column) * int(np.abs(column).max(initial=0)) < _EXACT:
+        return np.rint(np.bincount(codes, column, minlength=count)).astype(np.int64)
+    order = np.argsort(codes, kind="stable")
+    return np.add.reduceat(column[order], np.searchsorted(codes[order], np.arange(count)))
+
+
+def sums_of_jobs(figures: Columns) -> Columns:
+    """Return the sums of each job by itself from such of its figures as are given, without their number."""
+    sums: Columns = {}
     for name in ("core_seconds", "cpu_ms", "wall_seconds"):
         if name in figures:
             sums[name] = figures[name]

@@ -15,11 +15,18 @@ from apps.jobs.domain.statistics.columns import (
     DAILY,
     FIGURES,
     HOURLY,
+    HOURS_OF_DAY,
     JOB,
+    JOBS_OF_DAY,
+    KIND,
+    MOST_CELLS,
     OF_HOUR,
+    OF_KIND,
+    UTC_HOUR,
     Column,
     Columns,
     Level,
+    dense,
     grouped,
     sums_of_jobs,
 )
@@ -29,10 +36,8 @@ from apps.jobs.models import StatisticsValue
 
 #: The dimension of a time series: the start of the hour or UTC day, in hours since 1970.
 TIME = "time"
-#: Read at once: hours with one row per job, else days.
-_SLICE = {True: timedelta(days=31), False: timedelta(days=5)}
-#: Cells of a slice that are counted in an array; more of them are sorted.
-_MOST_CELLS = 4_000_000
+#: Read at once: sums, and one row per job.
+_SUMS_AT_ONCE, _JOBS_AT_ONCE = timedelta(days=31), timedelta(days=10)
 #: Figures from which sums follow.
 _SOURCES = {
     "started": ("queued_seconds",),
@@ -76,11 +81,17 @@ class Query:
         return frozenset({*self.by, *self.filters}) & OF_HOUR.keys()
 
     @cached_property
-    def levels(self) -> tuple[Level | None, Level]:
-        """The narrowest levels that have its dimensions: of days, if whole days do, and of hours."""
+    def levels(self) -> tuple[Level, Level]:
+        """The narrowest levels that have its dimensions, of days and of hours."""
         by_hour = self.of_hour or (TIME in self.by and self.step_hours < 24)
-        daily = None if by_hour else next((level for level in DAILY if level.has(self.stored)), None)
+        candidates = HOURS_OF_DAY if by_hour else (*DAILY, *HOURS_OF_DAY)
+        daily = next(level for level in candidates if level.has(self.stored))
         return daily, next(level for level in HOURLY if level.has(self.stored))
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """The stored columns of its dimensions."""
+        return (self.stored - {*OF_KIND}) | {KIND}
 
 
 def count(query: Query) -> Columns:
@@ -88,8 +99,8 @@ def count(query: Query) -> Columns:
 
     `failed` and `interrupted` are jobs; `wasted_core_seconds` are those of failed ones.
     """
-    sums = query.sums | {"jobs"}
-    parts = [_counted(query, columns, sorted(sums)) for columns in _slices(query, sums)]
+    sums, kinds = query.sums | {"jobs"}, _Kinds(query)
+    parts = [_counted(query, kinds, columns, sorted(sums)) for columns in _slices(query, kinds, sums)]
     names = [*query.by, "outcome"]
     if not parts:
         cells: Columns = {name: np.zeros(0, np.int64) for name in [*names, *sums]}
@@ -105,10 +116,11 @@ def count(query: Query) -> Columns:
 
 def figures(query: Query, names: Collection[str]) -> Iterator[Columns]:
     """Yield figures of the single jobs that a query counts, part by part; -1 where unknown."""
-    for since, until in _parts(query, _SLICE[False]):
-        blocks = _blocks(None, JOB, {*query.stored, *names}, since, until)
-        if blocks:
-            columns = _joined(query, JOB, blocks)
+    kinds = _Kinds(query)
+    for since, until in _parts(query, _JOBS_AT_ONCE):
+        blocks = _blocks(JOBS_OF_DAY, JOB, {*query.columns, *names}, since, until)
+        for level, of_level in blocks.items():
+            columns = _joined(query, kinds, level, of_level)
             yield {name: columns[name] for name in names}
 
 
@@ -120,36 +132,57 @@ def _parts(query: Query, length: timedelta) -> Iterator[tuple[datetime, datetime
         since = until
 
 
-def _slices(query: Query, sums: Collection[str]) -> Iterator[Columns]:
-    """Yield dimensions and sums of the rows that match the filters, part by part."""
+def _slices(query: Query, kinds: "_Kinds", sums: Collection[str]) -> Iterator[Columns]:
+    """Yield dimensions and sums of the rows that match the filters, part by part; without `jobs` each row is one."""
     daily, hourly = query.levels
-    for since, until in _parts(query, _SLICE[daily is not None or hourly is not JOB]):
-        blocks = _blocks(daily, hourly, _needed(query, sums, daily, hourly), since, until)
-        for level in filter(None, (daily, hourly)):
-            of_level = {key: value for key, value in blocks.items() if key[0] == level.name}
-            if of_level:
-                columns = _joined(query, level, of_level)
-                rows = len(columns["state"])
-                yield columns | sums_of_jobs(columns, rows) if level is JOB else columns
+    for since, until in _parts(query, _JOBS_AT_ONCE if daily.is_of_jobs else _SUMS_AT_ONCE):
+        for level, blocks in _blocks(daily, hourly, _needed(query, sums), since, until).items():
+            columns = _joined(query, kinds, level, blocks)
+            yield columns | sums_of_jobs(columns) if level.is_of_jobs else columns
 
 
-def _needed(query: Query, sums: Collection[str], daily: Level | None, hourly: Level) -> set[str]:
-    needed = set(query.stored)
-    if daily or hourly is not JOB:
-        needed |= set(sums)
-    if hourly is JOB:
+def _needed(query: Query, sums: Collection[str]) -> set[str]:
+    """Return the columns to read: sums, or where there is a row per job the figures of which they are made."""
+    needed = query.columns | set(sums)
+    if any(level.is_of_jobs for level in query.levels):
         needed |= {name for total in sums for name in _SOURCES.get(total, (total,)) if name in FIGURES}
-    return needed
+    return set(needed)
 
 
-#: The data and number of rows of a column, by level, start in hours since 1970, and column.
-_Blocks = dict[tuple[str, int, str], tuple[int, bytes]]
+class _Kinds:
+    """Experiment, stage, release and state of the kinds that a query meets."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self._parts: dict[int, list[int]] = {}
+
+    def parts(self, ids: Column) -> Columns:
+        """Return the four dimensions of kinds, and their `outcome`: 0 completed, 1 failed, 2 interrupted."""
+        missing = [pk for pk in ids.tolist() if pk not in self._parts]
+        for pk, text in StatisticsValue.objects.filter(pk__in=missing).values_list("pk", "text"):
+            self._parts[pk] = [int(part) for part in text.split()]
+        rows = np.array([self._parts[pk] for pk in ids.tolist()], np.int64).reshape(-1, len(OF_KIND))
+        found = {name: rows[:, at] for at, name in enumerate(OF_KIND)}
+        failed, interrupted = (np.isin(found["state"], list(each)) for each in self.query.outcomes)
+        return found | {"outcome": failed + 2 * interrupted.astype(np.int64)}
+
+    def matching(self, ids: Column) -> Column:
+        """Return those kinds that the filters let through."""
+        parts, kept = self.parts(ids), np.ones(len(ids), bool)
+        for name in OF_KIND:
+            if name in self.query.filters:
+                kept &= np.isin(parts[name], list(self.query.filters[name]))
+        return ids[kept]
+
+
+#: The data and number of rows of a column, by start in hours since 1970 and column.
+_Blocks = dict[tuple[int, str], tuple[int, bytes]]
 
 #: One statement, so that a day is either daily blocks or its hours, whatever is recounted meanwhile.
 _READ = """
 WITH whole AS MATERIALIZED (
     SELECT bucket FROM jobs_statisticsblock
-    WHERE level = %(daily)s AND "column" = 'state' AND bucket >= %(since)s AND bucket < %(until)s
+    WHERE level = %(daily)s AND "column" = 'kind' AND bucket >= %(since)s AND bucket < %(until)s
       AND bucket + interval '1 day' <= %(until)s)
 SELECT level, (extract(epoch FROM bucket) / 3600)::int, "column", rows, data FROM jobs_statisticsblock
 WHERE level = %(daily)s AND "column" = ANY(%(columns)s) AND bucket IN (SELECT bucket FROM whole)
@@ -160,32 +193,53 @@ WHERE level = %(hourly)s AND "column" = ANY(%(columns)s) AND bucket >= %(since)s
 """
 
 
-def _blocks(daily: Level | None, hourly: Level, columns: Collection[str], since: datetime, until: datetime) -> _Blocks:
-    values = {"daily": daily.name if daily else "", "hourly": hourly.name, "columns": sorted(columns)}
+def _blocks(
+    daily: Level, hourly: Level, columns: Collection[str], since: datetime, until: datetime
+) -> dict[Level, _Blocks]:
+    wanted = [*sorted(columns), *([UTC_HOUR] if daily.hours else [])]
+    values = {"daily": daily.name, "hourly": hourly.name, "columns": wanted, "since": since, "until": until}
+    levels, found = {level.name: level for level in (daily, hourly)}, dict[Level, _Blocks]()
     connection.ensure_connection()
     # In binary form, which Django's cursors have no option for: as text, bytes are twice as long.
     with psycopg.Cursor(connection.connection) as cursor:
-        cursor.execute(_READ, values | {"since": since, "until": until}, binary=True)
-        return {(level, hour, name): (rows, data) for level, hour, name, rows, data in cursor}
+        cursor.execute(_READ, values, binary=True)
+        for level, hour, name, rows, data in cursor:
+            found.setdefault(levels[level], {})[hour, name] = rows, data
+    return found
 
 
-def _joined(query: Query, level: Level, blocks: _Blocks) -> Columns:
+def _joined(query: Query, kinds: _Kinds, level: Level, blocks: _Blocks) -> Columns:
     """Return the columns of all blocks, one after the other, without the rows that the filters leave out."""
     decompress = zstandard.ZstdDecompressor().decompress
-    hours = sorted({hour for _, hour, _ in blocks})
-    lengths = [blocks[level.name, hour, "state"][0] for hour in hours]
+    starts = sorted({hour for hour, _ in blocks})
+    read = {
+        name: [column_of(*blocks[start, name], decompress) for start in starts] for name in {name for _, name in blocks}
+    }
     columns: Columns = {}
-    kept: Column | None = None
     for name in query.of_hour | ({TIME} & {*query.by}):
-        columns[name] = np.repeat([_of_hour(name, hour, query.step_hours) for hour in hours], lengths)
-    for name in {name for _, _, name in blocks}:
-        columns[name] = np.concatenate([column_of(*blocks[level.name, hour, name], decompress) for hour in hours])
-    for name, wanted in query.filters.items():
-        matching = _member(columns[name], wanted)
+        columns[name] = np.concatenate(
+            [
+                _of_hours(name, start, len(kind), read[UTC_HOUR][at] if level.hours else None, query.step_hours)
+                for at, (start, kind) in enumerate(zip(starts, read[KIND], strict=True))
+            ]
+        )
+    columns |= {name: np.concatenate(found) for name, found in read.items() if name != UTC_HOUR}
+    kept: Column | None = None
+    if query.filters.keys() & {*OF_KIND}:
+        kept = _member(columns[KIND], kinds.matching(np.flatnonzero(np.bincount(columns[KIND]))).tolist())
+    for name in query.filters.keys() - {*OF_KIND}:
+        matching = _member(columns[name], query.filters[name])
         kept = matching if kept is None else kept & matching
     if kept is not None:
         columns = {name: column[kept] for name, column in columns.items()}
     return columns
+
+
+def _of_hours(name: str, start: int, rows: int, utc_hours: Column | None, step: int) -> Column:
+    """Return a dimension of the hour for the rows of one block, of an hour or of a day with its `UTC_HOUR`s."""
+    if utc_hours is None:
+        return np.full(rows, _of_hour(name, start, step))
+    return np.array([_of_hour(name, start + hour, step) for hour in range(24)])[utc_hours]
 
 
 def _of_hour(name: str, hour: int, step: int) -> int:
@@ -204,36 +258,35 @@ def _member(column: Column, wanted: Collection[int]) -> Column:
     return table[column]
 
 
-def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
-    """Return the sums by the dimensions and `outcome`: 0 completed, 1 failed, 2 interrupted."""
-    failed, interrupted = query.outcomes
-    outcomes = _member(columns["state"], failed) + 2 * _member(columns["state"], interrupted).astype(np.int8)
-    keys, present, size = outcomes.astype(np.int64), [np.arange(3)], 3
-    for name in query.by:
-        values, codes = _dense(columns[name])
+def _counted(query: Query, kinds: _Kinds, columns: Columns, sums: Collection[str]) -> Columns:
+    """Return the sums by the dimensions and `outcome`."""
+    ids = np.flatnonzero(np.bincount(columns[KIND]))
+    parts = kinds.parts(ids)
+    of_kind = [name for name in query.by if name in OF_KIND]
+    found, codes = np.unique(np.stack([parts[name] for name in ("outcome", *of_kind)], 1), axis=0, return_inverse=True)
+    table = np.zeros(int(ids.max(initial=0)) + 1, np.int64)
+    table[ids] = codes.reshape(-1)
+    keys, size = table[columns[KIND]], len(found)
+    others = [name for name in query.by if name not in OF_KIND]
+    present = {}
+    for name in others:
+        present[name], codes = dense(columns[name])
         keys = keys + size * codes
-        size *= max(len(values), 1)
-        present.append(values)
-    if size > _MOST_CELLS:
+        size *= max(len(present[name]), 1)
+    cells = None
+    if size > MOST_CELLS:
         cells, keys = np.unique(keys, return_inverse=True)
         size = len(cells)
-    else:
-        cells = np.arange(size)
-    jobs = np.bincount(keys, columns["jobs"], minlength=size) if size else np.zeros(0)
-    found = np.flatnonzero(jobs)
-    result = {"jobs": np.rint(jobs[found]).astype(np.int64)}
+    jobs = np.bincount(keys, columns.get("jobs"), minlength=size)
+    at = np.flatnonzero(jobs)
+    result = {"jobs": np.rint(jobs[at]).astype(np.int64)}
     for name in (name for name in sums if name != "jobs"):
-        result[name] = np.rint(np.bincount(keys, columns[name], minlength=size)[found]).astype(np.int64)
-    rest = cells[found]
-    for name, values in zip(["outcome", *query.by], present, strict=True):
-        result[name] = values[rest % max(len(values), 1)].astype(np.int64)
-        rest = rest // max(len(values), 1)
+        result[name] = np.rint(np.bincount(keys, columns[name], minlength=size)[at]).astype(np.int64)
+    rest = at if cells is None else cells[at]
+    kind = found[rest % max(len(found), 1)]
+    result |= {name: kind[:, number] for number, name in enumerate(("outcome", *of_kind))}
+    rest = rest // max(len(found), 1)
+    for name in others:
+        result[name] = present[name][rest % max(len(present[name]), 1)]
+        rest = rest // max(len(present[name]), 1)
     return result
-
-
-def _dense(column: Column) -> tuple[Column, Column]:
-    """Return the values that occur in a column of numbers, and the number of each row's value among them."""
-    values = np.flatnonzero(np.bincount(column))
-    table = np.zeros(int(values.max(initial=0)) + 1, np.int64)
-    table[values] = np.arange(len(values))
-    return values, table[column]

@@ -10,7 +10,7 @@ import numpy as np
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
-from apps.jobs.domain.statistics.columns import DIMENSIONS, OF_HOUR, STORED, SUMS, Columns, grouped
+from apps.jobs.domain.statistics.columns import DIMENSIONS, OF_HOUR, STORED, SUMS, Columns, codes_of, grouped
 from apps.jobs.domain.statistics.cube import TIME, Query, count, figures, outcome_ids
 from apps.jobs.domain.statistics.intervals import wilson
 from apps.jobs.domain.statistics.windows import WEEKDAYS, window_names
@@ -290,14 +290,10 @@ def _texts_of_hour(dimension: str) -> Sequence[str]:
 
 def _expected(cells: Columns, sums: Sequence[str]) -> np.ndarray:
     """Return for each cell how many of its jobs would fail at the rate of all jobs alike."""
-    marked = {name: cells[name] for name in (*ALIKE, "jobs", "failed")}
-    keys = np.zeros(len(cells["jobs"]), np.int64)
-    for name in ALIKE:
-        codes = np.unique(marked[name], return_inverse=True)[1]
-        keys = np.unique(keys * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)[1]
-    jobs, failed = (np.bincount(keys, marked[name]) if len(keys) else np.zeros(0) for name in ("jobs", "failed"))
+    codes, count = codes_of(cells, ALIKE, len(cells["jobs"]))
+    jobs, failed = (np.bincount(codes, cells[name], minlength=count) for name in ("jobs", "failed"))
     rates = failed / np.maximum(jobs, 1)
-    return rates[keys] * cells["jobs"] if len(keys) else np.zeros(0)
+    return rates[codes] * cells["jobs"]
 
 
 def _largest_first(measure: Measure, rows: Columns) -> list[int]:
