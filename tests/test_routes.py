@@ -208,6 +208,7 @@ EXPECTED = {
     "diagnosis:group": OF_EXPERIMENT,
     "diagnosis:harvest-again": OF_EXPERIMENT,
     "diagnosis:log": OF_EXPERIMENT,
+    "diagnosis:raw-log": OF_EXPERIMENT,
     "diagnosis:verdict": OF_EXPERIMENT,
     "jobs:accept-claims": OPERATOR,
     "jobs:claims": OF_EXPERIMENT,

@@ -55,8 +55,8 @@ def test_log_is_escaped_and_marked(client, job, shifter):
     html = get(client, shifter, "log", job.pk).content.decode()
     assert "<script>alert" not in html
     assert "&lt;script&gt;alert" in html
-    assert 'class="cause"' in html
-    assert "cause · xrootd" in html
+    assert 'class="l hit"' in html
+    assert "XRD-AUTH, service xrootd" in html
 
 
 @pytest.mark.parametrize(

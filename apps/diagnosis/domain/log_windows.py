@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from apps.diagnosis.domain.attempts import open_own_log
 from apps.diagnosis.domain.facts import log_paths
 from apps.diagnosis.domain.known_errors.current import current
+from apps.diagnosis.domain.log_texts import open_file_text
 from apps.diagnosis.engine.base import Block, JobFacts, Pattern
 from apps.diagnosis.engine.tail import LogError, LogLine, lines_of, read_around, read_back
 from apps.diagnosis.engine.verdict import WEIGHT
@@ -53,7 +53,7 @@ def log_view(
     excerpts = {Stream(row.stream): row for row in LogExcerpt.objects.filter(harvest__job=job)}
     paths = dict(log_paths(job))
     streams = tuple(each for each in Stream if each in excerpts or each in paths)
-    chosen = stream or _default_stream(job, streams)
+    chosen = stream or default_stream(job, streams)
     view = LogView(job=job, stream=chosen, streams=streams, wanted=lines, at=at)
     excerpt = excerpts.get(chosen)
     block, problem = _window(view, excerpt, paths.get(chosen, ""), before)
@@ -66,7 +66,7 @@ def log_view(
     return replace(view, lines=shown, size_bytes=block.file_bytes, earlier=earlier, problem=problem)
 
 
-def _default_stream(job: Job, streams: tuple[Stream, ...]) -> Stream:
+def default_stream(job: Job, streams: tuple[Stream, ...]) -> Stream:
     """Return the stream in which the cause was found, else the first there is."""
     verdict = Verdict.objects.filter(job=job).first()
     for reason in verdict.reasons if verdict else ():
@@ -84,7 +84,7 @@ def _window(view: LogView, excerpt: LogExcerpt | None, path: str, before: int | 
     if not path:
         return None, "Log path unknown."
     try:
-        with open_own_log(view.job, view.stream, path) as (descriptor, part):
+        with open_file_text(view.job, view.stream, path) as (descriptor, part):
             if at is not None:
                 return read_around(descriptor, at, part, lines=lines, budget_bytes=WINDOW_BYTES), ""
             return read_back(descriptor, part, end=before, lines=lines, budget_bytes=WINDOW_BYTES), ""
@@ -134,7 +134,16 @@ def _end_of_lines(data: bytes, position: int, lines: int) -> int:
 
 
 def _mark_lines(job: Job, block: Block) -> tuple[LineView, ...]:
-    """Mark the lines that match known errors, each with the one of most weight."""
+    """Mark the lines that match known errors."""
+    marks = marks_in(job, block)
+    return tuple(
+        LineView(line, mark.role, mark.id, mark.service) if (mark := marks.get(line.offset)) else LineView(line)
+        for line in lines_of(block)
+    )
+
+
+def marks_in(job: Job, block: Block) -> dict[int, Pattern]:
+    """Return the known errors in a block, except noise, by offset of their line: of each line the weightiest."""
     marks: dict[int, Pattern] = {}
     facts = JobFacts(experiment=job.experiment.key if job.experiment else "")
     for hit in current().classify(facts, block).hits:
@@ -142,7 +151,4 @@ def _mark_lines(job: Job, block: Block) -> tuple[LineView, ...]:
             marks.setdefault(hit.offset, hit.pattern)
             if WEIGHT[hit.pattern.role] < WEIGHT[marks[hit.offset].role]:
                 marks[hit.offset] = hit.pattern
-    return tuple(
-        LineView(line, mark.role, mark.id, mark.service) if (mark := marks.get(line.offset)) else LineView(line)
-        for line in lines_of(block)
-    )
+    return marks

@@ -3,8 +3,11 @@
 import gzip
 import lzma
 import os
+import tempfile
 import zlib
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import BinaryIO, cast
 
 import zstandard
@@ -15,6 +18,7 @@ from apps.diagnosis.engine.base import Block
 OUTPUT_BYTES = 256 * 1024 * 1024
 _STEP = 1024 * 1024
 _MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00")
+_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 
 
 def is_compressed(descriptor: int) -> bool:
@@ -39,7 +43,7 @@ def read_compressed(descriptor: int, *, keep_bytes: int, tail_bytes: int) -> Blo
                 held += len(data)
                 while total > keep_bytes and held - len(steps[0]) >= tail_bytes:
                     held -= len(steps.popleft())
-        except (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError):
+        except _DAMAGED:
             pass  # what came before is still worth reading
     text = b"".join(steps)
     offset = total - len(text)
@@ -47,6 +51,22 @@ def read_compressed(descriptor: int, *, keep_bytes: int, tail_bytes: int) -> Blo
         skip = text.find(b"\n") + 1
         text, offset = text[skip:], offset + skip
     return Block(text, offset, total, None if offset else 1)
+
+
+@contextmanager
+def decompressed(descriptor: int) -> Iterator[int]:
+    """Yield the descriptor of a file with the text of a compressed log, at most 256 MB of it, gone afterwards."""
+    with os.fdopen(os.dup(descriptor), "rb") as file, tempfile.TemporaryFile() as text:
+        file.seek(0)
+        reader, left = _reader(file), OUTPUT_BYTES
+        try:
+            while left > 0 and (data := reader.read(min(_STEP, left))):
+                text.write(data)
+                left -= len(data)
+        except _DAMAGED:
+            pass  # what came before is still worth reading
+        text.flush()
+        yield text.fileno()
 
 
 def _reader(file: BinaryIO) -> BinaryIO:

@@ -1,13 +1,14 @@
 from django.urls import path
 
-from apps.diagnosis.web import groups, views
+from apps.diagnosis.web import groups, logs, views
 
 app_name = "diagnosis"
 urlpatterns = [
     path("jobs/<int:pk>/verdict/", views.verdict, name="verdict"),
     path("jobs/<int:pk>/verdict/correct/", views.correct_verdict, name="correct-verdict"),
     path("jobs/<int:pk>/verdict/again/", views.harvest_again, name="harvest-again"),
-    path("jobs/<int:pk>/log/", views.log, name="log"),
+    path("jobs/<int:pk>/log/", logs.log, name="log"),
+    path("jobs/<int:pk>/log/raw/", logs.raw_log, name="raw-log"),
     path("failures/", groups.failures, name="failures"),
     path("failures/act/", groups.act_on_several, name="act-on-groups"),
     path("failures/<int:pk>/", groups.group, name="group"),

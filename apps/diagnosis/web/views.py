@@ -11,11 +11,10 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
-from apps.core.web.query import number_in
 from apps.diagnosis.domain import harvest
-from apps.diagnosis.domain.log_windows import LINE_CHOICES, log_view
+from apps.diagnosis.domain.log_windows import log_view
 from apps.diagnosis.domain.verdicts import job_diagnosis, override_verdict
-from apps.diagnosis.enums import Stream, VerdictKind
+from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.filters import FailedJobs
 from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_correct_verdict
@@ -69,22 +68,6 @@ def harvest_again(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         harvest.reanalyse_log(job=job, by=request.user, at=timezone.now())
         messages.success(request, "Log analysis started.")
     return redirect(job)
-
-
-@require_safe
-def log(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Show the end of a log, or the part selected by `before` or `at`; invalid parameters are ignored."""
-    query = request.GET
-    lines, before, at = (number_in(query, name) for name in ("lines", "before", "at"))
-    stream = Stream(query["stream"]) if query.get("stream") in list(Stream) else None
-    view = log_view(
-        _job(request, pk), stream=stream, lines=lines if lines in LINE_CHOICES else 50, before=before, at=at
-    )
-    if not request.htmx:
-        template = "diagnosis/log.html"
-    else:
-        template = "diagnosis/_log.html" if before is None else "diagnosis/_log_lines.html"
-    return render(request, template, {"log": view, "job": view.job})
 
 
 @require_safe

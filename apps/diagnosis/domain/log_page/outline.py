@@ -1,0 +1,115 @@
+"""What a log is made of: its phases and the levels of its lines, found in its bytes in one pass each."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+import re2
+
+from apps.diagnosis.engine.catalogue import text_of
+from apps.diagnosis.engine.plain_lines import clean
+
+Level = Literal["error", "warning", "debug"]
+LEVELS: tuple[Level, ...] = ("error", "warning", "debug")
+MOST_PHASES = 200
+_CLOCK = rb"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)"
+#: How jobs mark their phases: the portal's job scripts and the simulated cluster, GitHub's and GitLab's runners.
+_PHASE = re2.compile(
+    rb"(?m)^(?:==> |\[)?(?:"
+    + _CLOCK
+    + rb"[^ \n]{0,12} )?phase ?(?P<number>\d+)?(?:/(?P<of>\d+))?: ?(?P<name>[^\n]{1,80})$"
+    rb"|^<== (?:(?P<until>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)[^ \n]{0,12} )?phase (?P<done>[^\n]{1,80}?) done"
+    rb"(?:, wall (?P<wall>\d{1,9}) s)?"
+    rb"|^::group::(?P<group>[^\n]{1,80})$|^(?P<endgroup>::endgroup::)"
+    rb"|^section_start:(?P<epoch>\d{10}):(?P<section>[\w.\-]{1,80})|^section_end:(?P<epoch_end>\d{10}):[\w.\-]{1,80}"
+)
+_LEVELS = re2.compile(
+    rb"(?m)^[^\n]{0,120}?(?:(?P<error>\b(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC)\b|%MSG-[es]\b"
+    rb"|\b\w{0,60}(?:[Ee]rror|Exception): "
+    rb"|\[(?:error|fatal|critical)\]|level=(?:error|fatal)|\bfatal: |\berror: )"
+    rb"|(?P<warning>\bWARN(?:ING)?\b|%MSG-w\b|\b\w{0,60}[Ww]arning: |\[warn(?:ing)?\]|level=warn)"
+    rb"|(?P<debug>\b(?:DEBUG|TRACE|VERBOSE)\b|%MSG-d\b|\[(?:debug|trace)\]|level=(?:debug|trace)))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A phase of a job: its bytes [begin, end), and its duration if the log has it. `done` is None while unknown."""
+
+    name: str
+    begin: int
+    end: int
+    started_at: datetime | None = None
+    seconds: int | None = None
+    done: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LevelLine:
+    """A line with a level, by the offset of its first byte."""
+
+    offset: int
+    level: Level
+
+
+def phases_in(data: bytes, offset: int) -> list[Phase]:
+    """Return the phases of a block of whole lines that starts at `offset`, in order; what comes first has no name."""
+    phases: list[Phase] = []
+    for match in _PHASE.finditer(data):
+        place, found = offset + match.start(), {key.decode(): value for key, value in match.groupdict().items()}
+        name = found["name"] or found["group"] or found["section"]
+        if name:
+            if len(phases) >= MOST_PHASES:
+                break
+            at = _time(found["at"]) or _epoch(found["epoch"])
+            phases = _closed(phases, place, at)
+            phases.append(Phase(_name(name), place, offset + len(data), at))
+        elif phases:
+            wall = int(found["wall"]) if found["wall"] else None
+            ended = _time(found["until"]) or _epoch(found["epoch_end"])
+            phases[-1] = replace(phases[-1], done=True, seconds=wall or _between(phases[-1].started_at, ended))
+    return phases
+
+
+def _closed(phases: list[Phase], end: int, at: datetime | None) -> list[Phase]:
+    """End the last phase where the next one starts."""
+    if not phases:
+        return phases
+    last = phases[-1]
+    seconds = last.seconds if last.seconds is not None else _between(last.started_at, at)
+    return [*phases[:-1], replace(last, end=end, seconds=seconds, done=True)]
+
+
+def _name(raw: bytes) -> str:
+    return " ".join(text_of(clean(raw)).split())[:80]
+
+
+def _time(raw: bytes | None) -> datetime | None:
+    try:
+        return datetime.fromisoformat(raw.decode().replace("T", " ")) if raw else None
+    except ValueError:  # the job's own words
+        return None
+
+
+def _epoch(raw: bytes | None) -> datetime | None:
+    return datetime.fromtimestamp(int(raw), tz=None) if raw else None  # noqa: DTZ006  only differences count
+
+
+def _between(start: datetime | None, end: datetime | None) -> int | None:
+    seconds = int((end - start).total_seconds()) if start and end else -1
+    return seconds if seconds >= 0 else None
+
+
+def levels_in(data: bytes, offset: int) -> Iterator[LevelLine]:
+    """Yield the lines of a block that have a level, in order."""
+    for match in _LEVELS.finditer(data):
+        level = next(level for level in LEVELS if match.group(level.encode()))
+        yield LevelLine(offset + match.start(), level)
+
+
+def phase_at(phases: Sequence[Phase], offset: int) -> int | None:
+    """Return the index of the phase that holds a byte."""
+    index = bisect_right([phase.begin for phase in phases], offset) - 1
+    return index if index >= 0 else None

@@ -1,0 +1,371 @@
+"""The page of a log: a window of it in rows by phase, its outline, and the way to every other place in it.
+
+Of a log of any size at most a few megabytes are read, except for a search, which has a budget of time.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from apps.core.errors import InvalidFields
+from apps.diagnosis.domain.facts import log_paths
+from apps.diagnosis.domain.log_page.outline import Level, Phase, levels_in, phase_at, phases_in
+from apps.diagnosis.domain.log_page.rows import (
+    LINE_BYTES,
+    Events,
+    Fold,
+    Line,
+    Mark,
+    RawLine,
+    fold_of,
+    line_of,
+    rows_of,
+    split_lines,
+)
+from apps.diagnosis.domain.log_page.search import Matches, Search, search_log
+from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
+from apps.diagnosis.domain.log_windows import default_stream, marks_in
+from apps.diagnosis.engine.base import Block
+from apps.diagnosis.enums import Role, Stream
+from apps.diagnosis.models import Evidence, LogExcerpt, Verdict
+from apps.jobs.models import Job
+
+#: A log up to this size is folded as a whole; of a larger one a window around a place.
+WINDOW_BYTES, BEFORE_BYTES = 1_500_000, 1_000_000
+#: Of a log that is larger than the first, the last part alone is searched for phases and levels.
+OUTLINE_BYTES, OUTLINE_TAIL_BYTES = 4_000_000, 2_000_000
+MOST_LEVEL_LINES = 10_000
+PLAIN_LINES, LINES_BEFORE = 500, 50
+#: Of a line that is too long to show, so much is shown before a place in it.
+BEFORE_PLACE_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PageQuery:
+    """What a page shows: a place, a range of bytes, a level, a search; `part` are the bytes of a fold to open."""
+
+    at: int | None = None
+    to: int | None = None
+    line: tuple[int, int] | None = None
+    part: tuple[int, int] | None = None
+    only: Level | None = None
+    search: Search | None = None
+    debug: bool = False
+    fold: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A phase with its rows in the window; no rows where the window is elsewhere."""
+
+    phase: Phase | None
+    failed: bool
+    rows: tuple[Line | Fold, ...]
+    is_open: bool
+    counts: Counter[str]
+    numbers: tuple[int | None, int | None] = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownError:
+    """A known error of the log, with the first line that it matched and how often it did."""
+
+    mark: Mark
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The place in a list of offsets: which of how many, and where the previous and the next are."""
+
+    current: int = 0
+    count: int = 0
+    previous: int | None = None
+    next: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """What the page of a log shows. `problem` says why it is not the current log, or why there is none."""
+
+    job: Job
+    stream: Stream
+    streams: tuple[Stream, ...]
+    query: PageQuery
+    problem: str = ""
+    invalid: str = ""
+    size_bytes: int | None = None
+    begin: int = 0
+    end: int = 0
+    sections: tuple[Section, ...] = ()
+    phases: tuple[Section, ...] = ()
+    errors: tuple[KnownError, ...] = ()
+    counts: Counter[str] = field(default_factory=Counter)
+    outlined_from: int | None = None
+    place: int | None = None
+    error_steps: Steps = Steps()
+    matches: Matches | None = None
+    match_steps: Steps = Steps()
+    earlier: int | None = None
+    later: int | None = None
+    hidden_debug: int = 0
+    marked_places: tuple[tuple[float, str, int], ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return self.size_bytes == 0
+
+
+def log_page(job: Job, *, stream: Stream | None, query: PageQuery) -> LogPage:
+    """Read a log of a job as its page shows it; without a place in the query, around the cause or at the end."""
+    excerpts = {Stream(name) for name in LogExcerpt.objects.filter(harvest__job=job).values_list("stream", flat=True)}
+    paths = dict(log_paths(job))
+    streams = tuple(each for each in Stream if each in excerpts or each in paths)
+    chosen = stream or default_stream(job, streams)
+    page = LogPage(job=job, stream=chosen, streams=streams, query=query)
+    try:
+        with open_log_text(job, chosen) as text:
+            return _filled(page, text)
+    except NoLog as reason:
+        return replace(page, problem=str(reason))
+
+
+def _filled(page: LogPage, text: LogText) -> LogPage:
+    query, invalid, matches = page.query, "", None
+    if query.search:
+        try:
+            matches = search_log(text, query.search)
+        except InvalidFields as error:
+            invalid = " ".join(error.problems["q"])
+    place, chosen = _place(page, text, matches)
+    begin, data = _window(text, place, query)
+    numbered = split_lines(data, begin, text.number_at(begin))
+    outlined_from, phases, levels = _outline(text)
+    levels |= {} if outlined_from <= begin else _levels(data, begin)
+    marks = _marks(page, Block(data, begin, text.end, None, page.stream))
+    events = Events(
+        levels=levels,
+        marks=marks,
+        found=frozenset(_lines_of(matches.offsets, numbered)) if matches else frozenset(),
+        phase_begins=frozenset(phase.begin for phase in phases),
+        chosen=chosen,
+        end=text.end,
+    )
+    expression = matches.expression if matches else None
+    rows = _rows(numbered, events, query, expression)
+    errors = sorted({*(at for at, level in levels.items() if level == "error"), *_serious(marks)})
+    sections = _sections(page.job, rows, phases, numbered, events)
+    end = begin + len(data)
+    return replace(
+        page,
+        problem=text.problem,
+        invalid=invalid,
+        size_bytes=text.end - text.begin,
+        begin=text.begin,
+        end=text.end,
+        sections=tuple(section for section in sections if section.rows or section.phase),
+        phases=tuple(section for section in sections if section.phase),
+        errors=_known_errors(marks),
+        counts=Counter(levels.values()),
+        outlined_from=outlined_from if outlined_from > text.begin else None,
+        place=place,
+        error_steps=_steps(errors, place),
+        matches=matches,
+        match_steps=_steps(matches.offsets, place) if matches else Steps(),
+        earlier=max(text.begin, begin - 1) if begin > text.begin else None,
+        later=end if end < text.end else None,
+        hidden_debug=0 if query.debug else sum(levels.get(line.offset) == "debug" for line in numbered),
+        marked_places=_map(text, levels, marks),
+    )
+
+
+def _place(page: LogPage, text: LogText, matches: Matches | None) -> tuple[int | None, tuple[int, int] | None]:
+    """Return the byte around which the page opens, and the range that is chosen."""
+    query = page.query
+    if query.line is not None:
+        first, last = (text.offset_of(number) for number in query.line)
+        return (first, (first, first if last is None else last)) if first is not None else (None, None)
+    if query.at is not None:
+        at = max(text.begin, min(query.at, text.end))
+        return at, (at, max(at, query.to or at))
+    if matches and matches.offsets:
+        return matches.offsets[0], (matches.offsets[0], matches.offsets[0])
+    return _cause(page.job, page.stream), None
+
+
+def _cause(job: Job, stream: Stream) -> int | None:
+    """Return the line of this log that the verdict names first."""
+    verdict = Verdict.objects.filter(job=job).first()
+    for reason in verdict.reasons if verdict else ():
+        name, _, offset = str(reason.get("target", "")).partition(":")
+        if name == stream and offset.isdigit():
+            return int(offset)
+    return None
+
+
+def _window(text: LogText, place: int | None, query: PageQuery) -> tuple[int, bytes]:
+    """Return start and bytes of the lines to show."""
+    if query.part is not None:
+        begin = text.line_start(query.part[0], reach=LINE_BYTES)
+        return begin, _whole_lines(text, begin, text.read(begin, min(query.part[1], begin + WINDOW_BYTES)))
+    if query.fold and text.end - text.begin <= WINDOW_BYTES:
+        return text.begin, text.read(text.begin, text.end)
+    centre = text.end if place is None else place
+    line = text.line_start(centre, reach=LINE_BYTES)
+    if centre - line >= LINE_BYTES:  # in a line that is too long to show
+        begin = centre - BEFORE_PLACE_BYTES
+    elif query.fold:
+        begin = text.line_start(max(text.begin, centre - BEFORE_BYTES), reach=LINE_BYTES)
+    else:
+        begin = _lines_back(text, line, LINES_BEFORE if place is not None else PLAIN_LINES)
+    data = _whole_lines(text, begin, text.read(begin, begin + WINDOW_BYTES))
+    return begin, data if query.fold else _first_lines(data, PLAIN_LINES)
+
+
+def _lines_back(text: LogText, offset: int, lines: int) -> int:
+    """Return the start of the line so many lines before one."""
+    floor = max(text.begin, offset - BEFORE_BYTES)
+    data = text.read(floor, offset)
+    position = len(data)
+    for _ in range(lines + 1):
+        position = data.rfind(b"\n", 0, position)
+        if position < 0:
+            return floor
+    return floor + position + 1
+
+
+def _whole_lines(text: LogText, begin: int, data: bytes) -> bytes:
+    """Cut off a last line that goes on after these bytes, unless it is the only one."""
+    return data if begin + len(data) >= text.end else data[: data.rfind(b"\n") + 1] or data
+
+
+def _first_lines(data: bytes, lines: int) -> bytes:
+    end = 0
+    for _ in range(lines):
+        end = data.find(b"\n", end) + 1
+        if end == 0:
+            return data
+    return data[:end]
+
+
+def _outline(text: LogText) -> tuple[int, list[Phase], dict[int, Level]]:
+    """Return from where on the log was read for it, its phases and the levels of its lines."""
+    begin = text.begin
+    if text.end - begin > OUTLINE_BYTES:
+        begin = text.line_start(text.end - OUTLINE_TAIL_BYTES, reach=LINE_BYTES)
+    data = text.read(begin, text.end)
+    return begin, phases_in(data, begin), _levels(data, begin)
+
+
+def _levels(data: bytes, begin: int) -> dict[int, Level]:
+    return {line.offset: line.level for line in islice(levels_in(data, begin), MOST_LEVEL_LINES)}
+
+
+def _marks(page: LogPage, block: Block) -> dict[int, Mark]:
+    """Return the known errors by line: those that the analysis found in the log, and those in the window."""
+    found = Evidence.objects.filter(harvest__job=page.job, stream=page.stream).exclude(role=Role.NOISE)
+    marks = {row.offset: Mark(Role(row.role), row.pattern, row.service) for row in found.order_by("-role")}
+    marks |= {at: Mark(pattern.role, pattern.id, pattern.service) for at, pattern in marks_in(page.job, block).items()}
+    return dict(sorted(marks.items()))
+
+
+def _serious(marks: dict[int, Mark]) -> list[int]:
+    return [at for at, mark in marks.items() if mark.role is not Role.NOISE]
+
+
+def _lines_of(offsets: Sequence[int], lines: Sequence[RawLine]) -> list[int]:
+    """Return the lines of the window that hold these bytes."""
+    begins = [line.offset for line in lines]
+    inside = offsets[bisect_left(offsets, begins[0]) :] if begins else ()
+    return [begins[bisect_right(begins, at) - 1] for at in inside if at < lines[-1].end]
+
+
+def _rows(lines: list[RawLine], events: Events, query: PageQuery, expression: object) -> list[Line | Fold]:
+    if query.part is None:
+        return rows_of(
+            lines, events, search=expression, only=query.only, debug=query.debug, fold=query.fold or bool(query.only)
+        )
+    rows: list[Line | Fold] = [
+        line_of(line, search=expression, level=events.levels.get(line.offset), mark=events.marks.get(line.offset))
+        for line in lines[:PLAIN_LINES]
+    ]
+    rest = lines[PLAIN_LINES:]
+    end = query.part[1]
+    if rest:
+        rows.append(replace(fold_of(rest, events), end=max(end, rest[-1].end)))
+    elif lines and lines[-1].end < end:
+        rows.append(Fold(lines[-1].end, end, None, 0, f"{end - lines[-1].end:,} bytes more"))
+    return rows
+
+
+def _sections(
+    job: Job, rows: Sequence[Line | Fold], phases: Sequence[Phase], lines: Sequence[RawLine], events: Events
+) -> list[Section]:
+    """Divide rows by phase; a phase is open where something happened in it."""
+    by_phase: dict[int | None, list[Line | Fold]] = {}
+    for row in rows:
+        by_phase.setdefault(phase_at(phases, row.offset if isinstance(row, Line) else row.begin), []).append(row)
+    counts: dict[int | None, Counter[str]] = {}
+    for at, level in [*events.levels.items(), *((at, "known") for at in _serious(dict(events.marks)))]:
+        counts.setdefault(phase_at(phases, at), Counter())[level] += 1
+    numbers = {line.offset: line.number for line in lines}
+    ends = {line.end: line.number for line in lines}
+    sections = [Section(None, False, tuple(by_phase.get(None, ())), True, Counter())]
+    for index, phase in enumerate(phases):
+        mine, is_last = tuple(by_phase.get(index, ())), index == len(phases) - 1
+        eventful = any(isinstance(row, Line) and (row.mark or row.chosen or _is_found(row)) for row in mine)
+        sections.append(
+            Section(
+                phase=phase,
+                failed=is_last and not phase.done and job.state != "completed",
+                rows=mine,
+                is_open=bool(mine) and (is_last or eventful or bool(counts.get(index))),
+                counts=counts.get(index, Counter()),
+                numbers=(numbers.get(phase.begin), ends.get(phase.end)),
+            )
+        )
+    return sections
+
+
+def _is_found(line: Line) -> bool:
+    return any(piece.found for piece in line.pieces)
+
+
+def _known_errors(marks: dict[int, Mark]) -> tuple[KnownError, ...]:
+    first: dict[Mark, int] = {}
+    counts = Counter(marks.values())
+    for at, mark in marks.items():
+        first.setdefault(mark, at)
+    order = list(Role)
+    return tuple(
+        KnownError(mark, at, counts[mark])
+        for mark, at in sorted(first.items(), key=lambda one: order.index(one[0].role))
+    )
+
+
+def _steps(offsets: Sequence[int], place: int | None) -> Steps:
+    """Return which of these offsets the page is at: the last that is not after the place."""
+    if place is None:
+        return Steps(0, len(offsets), offsets[-1] if offsets else None, None)
+    index = bisect_right(offsets, place) - 1
+    at_one = index >= 0
+    is_there = at_one and offsets[index] == place
+    before = index - 1 if is_there else index
+    return Steps(
+        current=index + 1 if at_one else 0,
+        count=len(offsets),
+        previous=offsets[before] if before >= 0 else None,
+        next=offsets[index + 1] if index + 1 < len(offsets) else None,
+    )
+
+
+def _map(text: LogText, levels: dict[int, Level], marks: dict[int, Mark]) -> tuple[tuple[float, str, int], ...]:
+    """Return where in the log something happened: percent of its length, what, and the byte."""
+    length = max(1, text.end - text.begin)
+    warnings = [(at, "w") for at, level in levels.items() if level == "warning"][:100]
+    errors = [(at, "e") for at, level in levels.items() if level == "error" and at not in marks][:100]
+    known = [(at, "k") for at in list(marks)[:200]]
+    return tuple((round(100 * (at - text.begin) / length, 1), kind, at) for at, kind in (*warnings, *errors, *known))

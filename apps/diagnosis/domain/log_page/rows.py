@@ -1,0 +1,271 @@
+"""Rows of a log as a page shows them: lines, and folds of repeated, hidden or uneventful lines."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import re2
+
+from apps.diagnosis.domain.log_page.outline import Level
+from apps.diagnosis.engine.catalogue import text_of
+from apps.diagnosis.engine.plain_lines import clean
+from apps.diagnosis.enums import Role
+
+#: A line is shown up to here; the rest is behind a link.
+LINE_BYTES = 8 * 1024
+#: Lines that stay around an eventful one, around the chosen ones, at both ends of a phase, and at the end of the log.
+CONTEXT, CHOSEN_CONTEXT, PHASE_LINES, LAST_LINES = 3, 10, 2, 20
+#: A line that occurs more often, its digits aside, is repeated. Fewer lines are not worth a fold.
+REPEATS, SHORTEST_FOLD = 4, 3
+#: Of a shorter window only repeated and hidden lines are folded.
+SHORT = 200
+#: As many eventful lines keep their context in one window.
+MOST_EVENTFUL = 300
+_KEY_BYTES = 120
+_DIGITS = b"0123456789"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What is known of a line: the known error that matched it, its role, and the service that it blames."""
+
+    role: Role
+    pattern: str
+    service: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a line; `found` where it is what was searched for."""
+
+    text: str
+    found: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a log. `more_at` is the offset of its rest if it is too long to show."""
+
+    offset: int
+    number: int | None
+    pieces: tuple[Piece, ...]
+    level: Level | None = None
+    mark: Mark | None = None
+    chosen: bool = False
+    more_at: int | None = None
+    more_bytes: int = 0
+    kind: str = field(default="line", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Lines that are not shown: bytes [begin, end)."""
+
+    begin: int
+    end: int
+    number: int | None
+    lines: int
+    words: str
+    kind: str = field(default="fold", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RawLine:
+    """A line as it is read: its first byte, its bytes, and its bytes as a person would read them."""
+
+    offset: int
+    raw: bytes
+    plain: bytes
+    number: int | None
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.raw) + 1
+
+    @property
+    def key(self) -> bytes:
+        """What equal lines have in common."""
+        return self.plain[:_KEY_BYTES].translate(None, _DIGITS)
+
+
+def split_lines(data: bytes, offset: int, number: int | None) -> list[RawLine]:
+    """Split a block of lines, whose first starts at `offset` and has this number."""
+    raws, plains = data.split(b"\n"), clean(data).split(b"\n")
+    if raws[-1] == b"":
+        raws.pop()
+    lines = []
+    for row, raw in enumerate(raws):
+        lines.append(RawLine(offset, raw, plains[row], None if number is None else number + row))
+        offset += len(raw) + 1
+    return lines
+
+
+def line_of(
+    raw: RawLine,
+    *,
+    search: re2._Regexp | None = None,
+    level: Level | None = None,
+    mark: Mark | None = None,
+    chosen: bool = False,
+) -> Line:
+    """Return a line to show, with what was searched for marked, cut where it is too long."""
+    more = len(raw.raw) > LINE_BYTES
+    shown = raw.raw[:LINE_BYTES] if more else raw.plain.rstrip(b"\r")
+    return Line(
+        offset=raw.offset,
+        number=raw.number,
+        pieces=_pieces(shown, search),
+        level=level,
+        mark=mark,
+        chosen=chosen,
+        more_at=raw.offset + LINE_BYTES if more else None,
+        more_bytes=len(raw.raw) - LINE_BYTES if more else 0,
+    )
+
+
+def _pieces(line: bytes, search: re2._Regexp | None) -> tuple[Piece, ...]:
+    pieces, position = [], 0
+    for match in search.finditer(line) if search else ():
+        start, end = match.span()
+        if end > start:
+            pieces += [Piece(text_of(line[position:start]))] if start > position else []
+            pieces.append(Piece(text_of(line[start:end]), found=True))
+            position = end
+    return (*pieces, Piece(text_of(line[position:]))) if position < len(line) or not pieces else tuple(pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """What makes lines of a window worth showing, by offset of the line."""
+
+    levels: Mapping[int, Level]
+    marks: Mapping[int, Mark]
+    found: Collection[int]
+    phase_begins: Collection[int]
+    chosen: tuple[int, int] | None
+    end: int
+
+
+def shown_rows(lines: Sequence[RawLine], events: Events, *, only: Level | None, debug: bool) -> list[bool]:
+    """Tell for each line whether it is shown. `only` errors, or warnings too; `debug` lines only if wanted."""
+    if only is not None:
+        levels = {"error"} if only == "error" else {"error", "warning"}
+        return [events.levels.get(line.offset) in levels or _is_wanted(line, events) for line in lines]
+    shown = [len(lines) <= SHORT] * len(lines)
+    counts = Counter(line.key for line in lines)
+    at_end = bool(lines) and lines[-1].end >= events.end
+    seen: Counter[bytes] = Counter()
+    often = [_is_repeated(line.key, seen, counts) for line in lines]
+    _show_eventful(shown, lines, events, often)
+    if at_end:
+        _show(shown, len(lines) - LAST_LINES, len(lines))
+    for row, line in enumerate(lines):
+        hidden = often[row] or (events.levels.get(line.offset) == "debug" and not debug)
+        if hidden and not _is_wanted(line, events):
+            shown[row] = False
+    if at_end:
+        _show(shown, len(lines) - SHORTEST_FOLD, len(lines))
+    return _without_short_folds(shown, lines, events, debug=debug)
+
+
+def _is_repeated(key: bytes, seen: Counter[bytes], counts: Counter[bytes]) -> bool:
+    """Count a line as seen, and tell whether it is neither the first nor the last of many."""
+    seen[key] += 1
+    return counts[key] > REPEATS and 1 < seen[key] < counts[key]
+
+
+def _show_eventful(shown: list[bool], lines: Sequence[RawLine], events: Events, often: Sequence[bool]) -> None:
+    """Show eventful lines and both ends of phases, with the lines around them."""
+    eventful = 0
+    for row, line in enumerate(lines):
+        context = _context(line, events, often=often[row])
+        eventful += bool(context)
+        if context and (eventful <= MOST_EVENTFUL or context == CHOSEN_CONTEXT):
+            _show(shown, row - context, row + context + 1)
+        if line.offset in events.phase_begins:
+            _show(shown, row - PHASE_LINES, row + PHASE_LINES + 1)
+
+
+def _is_wanted(line: RawLine, events: Events) -> bool:
+    """Tell whether a line is shown whatever its level: it has a known error, what was searched for, or was chosen."""
+    return line.offset in events.marks or line.offset in events.found or _is_chosen(line, events)
+
+
+def _is_chosen(line: RawLine, events: Events) -> bool:
+    return events.chosen is not None and line.offset <= events.chosen[1] and line.end > events.chosen[0]
+
+
+def _context(line: RawLine, events: Events, *, often: bool) -> int:
+    """Return how many lines around an eventful line are shown; 0 if it is not eventful."""
+    if _is_chosen(line, events):
+        return CHOSEN_CONTEXT
+    if line.offset in events.marks or line.offset in events.found:
+        return CONTEXT
+    return CONTEXT if events.levels.get(line.offset) in {"error", "warning"} and not often else 0
+
+
+def _show(shown: list[bool], start: int, end: int) -> None:
+    for row in range(max(0, start), min(len(shown), end)):
+        shown[row] = True
+
+
+def _without_short_folds(shown: Sequence[bool], lines: Sequence[RawLine], events: Events, *, debug: bool) -> list[bool]:
+    """Show the lines of folds that would hide next to nothing, unless they are debug lines."""
+    rows, start = list(shown), 0
+    for row in range(len(rows) + 1):
+        if row < len(rows) and not rows[row]:
+            continue
+        folded = range(start, row)
+        if 0 < len(folded) < SHORTEST_FOLD:
+            for each in folded:
+                rows[each] = debug or events.levels.get(lines[each].offset) != "debug"
+        start = row + 1
+    return rows
+
+
+def fold_of(lines: Sequence[RawLine], events: Events) -> Fold:
+    """Return the fold of these lines, with what it hides in words."""
+    levels = Counter(events.levels.get(line.offset) for line in lines)
+    keys = Counter(line.key for line in lines)
+    key, most = keys.most_common(1)[0]
+    parts = []
+    if most >= REPEATS and (word := _first_words(key)):
+        parts.append(f"{most:,} × “{word}”")
+    parts += [f"{levels[level]:,} {word}" for level, word in _LEVEL_WORDS.items() if levels[level]]
+    count = len(lines)
+    words = f"{count:,} {'line' if count == 1 else 'lines'}" + (f": {', '.join(parts)}" if parts else "")
+    return Fold(lines[0].offset, lines[-1].end, lines[0].number, count, words)
+
+
+_LEVEL_WORDS: dict[Level, str] = {"error": "errors", "warning": "warnings", "debug": "debug"}
+
+
+def _first_words(key: bytes) -> str:
+    """Return the words that repeated lines start with."""
+    words = text_of(key).split()
+    return " ".join(words[:3])[:40]
+
+
+def rows_of(
+    lines: Sequence[RawLine],
+    events: Events,
+    *,
+    search: re2._Regexp | None = None,
+    only: Level | None = None,
+    debug: bool = False,
+    fold: bool = True,
+) -> list[Line | Fold]:
+    """Return the rows of a window."""
+    shown = shown_rows(lines, events, only=only, debug=debug) if fold else [True] * len(lines)
+    rows: list[Line | Fold] = []
+    hidden: list[RawLine] = []
+    for line, is_shown in zip(lines, shown, strict=True):
+        if hidden and (is_shown or line.offset in events.phase_begins):
+            rows.append(fold_of(hidden, events))
+            hidden = []
+        if not is_shown:
+            hidden.append(line)
+            continue
+        level, mark = events.levels.get(line.offset), events.marks.get(line.offset)
+        rows.append(line_of(line, search=search, level=level, mark=mark, chosen=_is_chosen(line, events)))
+    return [*rows, fold_of(hidden, events)] if hidden else rows

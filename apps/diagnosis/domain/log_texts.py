@@ -1,0 +1,122 @@
+"""Open the text of a job's log for reading at any byte: the file, a compressed file's text, or the stored excerpt."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from apps.diagnosis.domain.attempts import open_own_log
+from apps.diagnosis.domain.facts import log_paths
+from apps.diagnosis.engine.compressed import decompressed, is_compressed
+from apps.diagnosis.engine.tail import WHOLE, WHOLE_BYTES, LogError, LogPart
+from apps.diagnosis.enums import Stream
+from apps.diagnosis.models import LogExcerpt
+from apps.jobs.models import Job
+
+_STEP = 1024 * 1024
+
+
+class NoLog(Exception):
+    """There is nothing to read; the message is the reason, as a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogText:
+    """The text of a log: bytes [begin, end) of an open file. `problem` says why it is not the current log.
+
+    `first_number` is the number of the line at `begin`, None if it is not known.
+    """
+
+    descriptor: int
+    begin: int
+    end: int
+    first_number: int | None = 1
+    problem: str = ""
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Return these bytes, as many as there are: the file may have shrunk."""
+        begin, end = max(begin, self.begin), min(end, self.end)
+        parts = []
+        while begin < end and (data := os.pread(self.descriptor, end - begin, begin)):
+            parts.append(data)
+            begin += len(data)
+        return b"".join(parts)
+
+    def line_start(self, offset: int, *, reach: int) -> int:
+        """Return the start of the line that holds a byte, or the first byte within reach if it starts before."""
+        floor = max(self.begin, offset - reach)
+        found = self.read(floor, offset).rfind(b"\n")
+        return floor + found + 1 if found >= 0 else floor
+
+    def number_at(self, offset: int) -> int | None:
+        """Return the number of the line that starts at a byte; None in a log that is too large to count."""
+        if self.first_number is None or offset - self.begin > WHOLE_BYTES:
+            return None
+        number, position = self.first_number, self.begin
+        while position < offset and (data := self.read(position, min(position + _STEP, offset))):
+            number += data.count(b"\n")
+            position += len(data)
+        return number
+
+    def offset_of(self, number: int) -> int | None:
+        """Return the start of a line by its number; None if it has no such line, or is too large to count."""
+        if self.first_number is None or number < self.first_number:
+            return None
+        left, position = number - self.first_number, self.begin
+        while position < min(self.end, self.begin + WHOLE_BYTES) and (data := self.read(position, position + _STEP)):
+            found = data.count(b"\n")
+            if found >= left:
+                place = 0
+                for _ in range(left):
+                    place = data.find(b"\n", place) + 1
+                return position + place
+            left -= found
+            position += len(data)
+        return None
+
+
+@contextmanager
+def open_file_text(job: Job, stream: Stream, path: str) -> Iterator[tuple[int, LogPart]]:
+    """Open a log of a job as it is now; yield a descriptor of its text and the job's own part. Raises `LogError`.
+
+    Of a compressed log, offsets are those of the text.
+    """
+    with ExitStack() as stack:
+        descriptor, part = stack.enter_context(open_own_log(job, stream, path))
+        if part == WHOLE and is_compressed(descriptor):
+            descriptor = stack.enter_context(decompressed(descriptor))
+        yield descriptor, part
+
+
+@contextmanager
+def open_log_text(job: Job, stream: Stream) -> Iterator[LogText]:
+    """Open a log of a job, or the excerpt of it that was stored if it cannot be read now. Raises `NoLog`."""
+    path = dict(log_paths(job)).get(stream, "")
+    excerpt = LogExcerpt.objects.filter(harvest__job=job, stream=stream).first()
+    with ExitStack() as stack:
+        try:
+            if not path:
+                raise LogError("Log path unknown")
+            descriptor, part = stack.enter_context(open_file_text(job, stream, path))
+        except LogError as error:
+            if excerpt is None:
+                never = "It never ran, so it wrote none."
+                raise NoLog(never if job.started_at is None else f"{error}.") from None
+            text = stack.enter_context(_excerpt_text(excerpt, f"{error}. Showing the stored excerpt."))
+        else:
+            size = part.size_in(os.fstat(descriptor).st_size)
+            text = LogText(descriptor, min(part.start, size), size, 1 if part.start == 0 else None)
+        yield text
+
+
+@contextmanager
+def _excerpt_text(excerpt: LogExcerpt, problem: str) -> Iterator[LogText]:
+    """Put an excerpt at its place in a sparse file, so that it is read like the log."""
+    data = bytes(excerpt.data)
+    with tempfile.TemporaryFile() as file:
+        file.seek(excerpt.first_offset)
+        file.write(data)
+        file.flush()
+        end = excerpt.first_offset + len(data)
+        yield LogText(file.fileno(), excerpt.first_offset, end, excerpt.first_line_number, problem)

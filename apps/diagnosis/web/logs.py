@@ -1,0 +1,114 @@
+"""The page of a job's log, its raw text, and the parts of both that other pages load."""
+
+import re
+from contextlib import ExitStack
+
+from django.http import FileResponse, Http404, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.web.query import number_in
+from apps.diagnosis.domain.facts import log_paths
+from apps.diagnosis.domain.log_page.outline import Level
+from apps.diagnosis.domain.log_page.page import PageQuery, log_page
+from apps.diagnosis.domain.log_page.search import Search
+from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
+from apps.diagnosis.domain.log_windows import LINE_CHOICES, default_stream, log_view
+from apps.diagnosis.domain.verdicts import job_diagnosis
+from apps.diagnosis.enums import Stream
+from apps.jobs.models import Job
+
+_RANGE = re.compile(r"\s{0,9}(\d{1,18})(?:\s{0,9}[-–]\s{0,9}(\d{1,18}))?\s{0,9}")
+_LEVELS: dict[str, Level] = {"error": "error", "warning": "warning"}
+
+
+def _job(request: AuthenticatedRequest, pk: int) -> Job:
+    return get_object_or_404(Job.objects.visible_to(request.user).select_related("cluster", "experiment"), pk=pk)
+
+
+def _stream(request: AuthenticatedRequest) -> Stream | None:
+    name = request.GET.get("stream")
+    return Stream(name) if name in list(Stream) else None
+
+
+def _range(text: str) -> tuple[int, int] | None:
+    """Return the two numbers of `12-34`, or one twice; None if it is no range."""
+    found = _RANGE.fullmatch(text)
+    return (int(found[1]), int(found[2] or found[1])) if found else None
+
+
+@require_safe
+def log(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Show a log around its cause or the place in the query; invalid parameters are ignored."""
+    job, query = _job(request, pk), request.GET
+    if request.htmx and "open" not in query:
+        return _log_card(request, job)
+    wanted = _range(query.get("line", ""))
+    part = _range(query.get("open", "")) if request.htmx else None
+    text = query.get("q", "")
+    search = None
+    if text:
+        match_case, regex = (query.get(name) == "yes" for name in ("case", "regex"))
+        search = Search(text, regex=regex, match_case=match_case, since=number_in(query, "since") or 0)
+    page = log_page(
+        job,
+        stream=_stream(request),
+        query=PageQuery(
+            at=number_in(query, "at"),
+            to=number_in(query, "to"),
+            line=wanted if wanted is None else (min(wanted), max(wanted)),
+            part=part,
+            only=_LEVELS.get(query.get("level", "")),
+            search=search,
+            debug=query.get("debug") == "yes",
+            fold=query.get("fold") != "no",
+        ),
+    )
+    if part:
+        return render(request, "diagnosis/_log_part.html", {"page": page, "job": job})
+    return render(request, "diagnosis/log.html", {"page": page, "job": job, "diagnosis": job_diagnosis(job)})
+
+
+def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
+    """Return the card with the last lines, or more of its lines."""
+    lines, before, at = (number_in(request.GET, name) for name in ("lines", "before", "at"))
+    view = log_view(job, stream=_stream(request), lines=lines if lines in LINE_CHOICES else 50, before=before, at=at)
+    template = "diagnosis/_log.html" if before is None else "diagnosis/_log_lines.html"
+    return render(request, template, {"log": view, "job": job})
+
+
+class _Reader:
+    """The text of a log as a file that `FileResponse` reads and closes."""
+
+    def __init__(self, text: LogText, opened: ExitStack) -> None:
+        self._text, self._opened, self._position = text, opened, text.begin
+
+    def read(self, count: int = 64 * 1024) -> bytes:
+        data = self._text.read(self._position, self._position + count)
+        self._position += len(data)
+        return data
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+@require_safe
+def raw_log(request: AuthenticatedRequest, pk: int) -> HttpResponseBase:
+    """Send a whole log as text, to look at or to keep."""
+    job = _job(request, pk)
+    stream = _stream(request) or default_stream(job, tuple(name for name, _ in log_paths(job)))
+    opened = ExitStack()
+    try:
+        text = opened.enter_context(open_log_text(job, stream))
+    except NoLog as reason:
+        raise Http404(str(reason)) from None
+    response = FileResponse(
+        _Reader(text, opened),
+        as_attachment=request.GET.get("download") == "yes",
+        filename=f"{job.job_id}.{stream}.log",
+        content_type="text/plain; charset=utf-8",
+    )
+    response["X-Content-Type-Options"] = "nosniff"
+    return response
