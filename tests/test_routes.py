@@ -248,6 +248,7 @@ EXPECTED = {
     "production:inbox": ALL,
     "production:queue": ALL,
     "production:queue-move": OPG_APPROVER,
+    "production:queue-priority": OPG_APPROVER,
     "production:queue-undo": OPG_APPROVER,
     "production:shares": OPG,
     "production:request-changes": OF_EXPERIMENT,

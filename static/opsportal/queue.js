@@ -1,8 +1,35 @@
 // The queue: a row is dragged by its grip, or moved with Alt and the arrow keys. Either fills in the row's own form, and
-// asks for the reason: nothing moves before that is sent. Without this file the form is filled in by hand.
+// asks for the reason: nothing moves before that is sent. Forms show what they would change as they are filled in.
+// Without this file the form is filled in by hand, and Preview shows its effect.
 const rows = () => [...document.querySelectorAll("table.queue-list tr[data-rank]")];
 const rankOf = (row) => Number(row.dataset.rank);
 let dragged;
+
+const EFFECTS = "details.move form, details.level form";
+const WAIT = 200;
+let timer;
+
+const preview = async (form) => {
+  const sent = new FormData(form);
+  sent.set("do", "preview");
+  try {
+    const answer = await fetch(form.action, { method: "POST", body: sent });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const shown = page.querySelector(`details[open] > form[action="${form.getAttribute("action")}"] .effects`);
+    form.querySelector(".effects").replaceChildren(...(shown?.childNodes ?? []));
+  } catch { /* sending the form says what is wrong */ }
+};
+
+const previewSoon = (form) => {
+  clearTimeout(timer);
+  const filled = [...form.elements].every((field) => field.name === "reason" || field.checkValidity());
+  if (filled) timer = setTimeout(() => preview(form), WAIT);
+};
+
+document.addEventListener("input", (event) => {
+  const form = event.target.closest?.(EFFECTS);
+  if (form && event.target.name !== "reason") previewSoon(form);
+});
 
 const ask = (row, rank) => {
   const details = row.querySelector("details.move");
@@ -12,6 +39,7 @@ const ask = (row, rank) => {
   details.open = true;
   details.querySelector("[name=reason]").focus();
   details.scrollIntoView({ block: "nearest" });
+  previewSoon(details.querySelector("form"));
 };
 
 const mark = (target) => {

@@ -33,6 +33,7 @@ DONE_BY = {
     "production:hold-lift": "api:hold-lift",
     "production:holds": "api:hold-list",
     "production:queue-move": "api:queue-move",
+    "production:queue-priority": "api:request-set-priority",
     "production:queue-undo": "api:queue-undo-move",
     "production:request-clone": "api:request-clone",
     "production:request-combine": "api:request-combine",

@@ -41,7 +41,7 @@ def test_row_has_size_and_slack_of_the_estimate(waiting, nova, liaison, approver
     row = desk_of(approver, at=AT).rows[0]
     assert row.request == one
     assert row.estimate.core_seconds.mid == pytest.approx(1000 * 9000)
-    assert (row.slack_days, row.slack) == (pytest.approx(12 - row.estimate.days.mid), "tight")
+    assert (row.slack.days, row.slack.level) == (pytest.approx(12 - row.estimate.days.mid), "tight")
     assert desk_of(liaison, at=AT).rows == []
 
 

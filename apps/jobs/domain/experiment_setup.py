@@ -20,7 +20,8 @@ from apps.jobs.domain.origin import map_account
 from apps.jobs.enums import MappedName
 from apps.jobs.models import AccountMap, Job
 from apps.production.domain.priority.ranks import place_of
-from apps.production.domain.priority.shares import RankChange, set_shares, share_rows
+from apps.production.domain.priority.shares import set_shares, share_rows
+from apps.production.domain.priority.what_if import RankChange
 from apps.production.models import QueueEntry
 
 #: Earlier jobs are counted up to this many.

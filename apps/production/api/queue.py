@@ -189,10 +189,12 @@ class ShiftReader(serializers.Serializer[Any]):
     key = serializers.CharField(source="request.key")
     rank = serializers.IntegerField(source="now")
     rank_then = serializers.IntegerField(source="then")
+    end = serializers.DateField(source="end_now", allow_null=True, help_text="Expected end.")
+    end_then = serializers.DateField(allow_null=True)
 
 
 class PreviewReader(serializers.Serializer[Any]):
-    """The resulting shares, and the requests whose rank would change."""
+    """The resulting shares, and the requests whose rank or expected end would change."""
 
     shares = ShareReader(many=True)
     shifts = ShiftReader(many=True)

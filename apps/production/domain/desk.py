@@ -1,6 +1,5 @@
 """The approver's desk: requests that wait for a user's signature, and what decides about each. Reads only."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,37 +18,25 @@ from apps.production.domain.discussion import Thread, fields_of, threads_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimate_for, estimates_of
 from apps.production.domain.priority.shares import ranks_if_approved
+from apps.production.domain.slack import Slack
 from apps.production.models import Request, RequestRevision
 from apps.production.permissions import may_prioritise
 
 #: The most requests on a desk.
 MOST_ROWS = 50
-#: Less slack than this many days is tight.
-TIGHT_DAYS = 5
 #: Fields that the headings of the sheet show.
 _IN_HEADING = ("title", ".name")
 
 
 @dataclass(frozen=True)
 class DeskRow:
-    """A request to decide on, with its estimate. `slack_days` are left to the deadline once it has run."""
+    """A request to decide on, with its estimate. `slack` is what is left if it started today."""
 
     request: Request
     content: RequestContent
     estimate: Estimate
-    slack_days: float | None
+    slack: Slack | None
     is_resubmitted: bool
-
-    @property
-    def late_days(self) -> int:
-        return math.ceil(-(self.slack_days or 0))
-
-    @property
-    def slack(self) -> str:
-        """Return `ok`, `tight` or `over`; empty without a deadline or an estimate."""
-        if self.slack_days is None:
-            return ""
-        return "over" if self.slack_days < 0 else "tight" if self.slack_days < TIGHT_DAYS else "ok"
 
 
 @dataclass(frozen=True)
@@ -76,7 +63,7 @@ def desk_of(user: User, *, at: datetime) -> Desk:
 def _row(request: Request, content: RequestContent, estimate: Estimate, at: datetime) -> DeskRow:
     slack = None
     if request.deadline and estimate.days:
-        slack = (request.deadline - timezone.localdate(at)).days - estimate.days.mid
+        slack = Slack((request.deadline - timezone.localdate(at)).days - estimate.days.mid)
     return DeskRow(request, content, estimate, slack, getattr(request, "times_submitted", 0) > 1)
 
 

@@ -41,6 +41,7 @@ urlpatterns = [
     path("requests/", requests.request_list, name="request-list"),
     path("requests/queue/", queue.queue, name="queue"),
     path("requests/queue/<str:key>/move/", queue.move, name="queue-move"),
+    path("requests/queue/<str:key>/priority/", queue.prioritise, name="queue-priority"),
     path("requests/queue/<str:key>/undo/", queue.undo, name="queue-undo"),
     path("requests/shares/", queue.share_page, name="shares"),
     path("requests/workflows/", types.workflow_list, name="workflows"),

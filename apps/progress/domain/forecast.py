@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -10,17 +10,15 @@ from django.utils import timezone
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
-from apps.production.domain.forecast import Days, Forecast
-from apps.production.domain.priority.expected_start import Start
+from apps.production.domain.forecast import Forecast
 from apps.production.domain.priority.listing import starts_in_line
+from apps.production.domain.priority.queue_forecast import end_after, forecast_of_queued
 from apps.production.domain.priority.ranks import IN_LINE
 from apps.production.enums import CLOSED, SIGNED, RequestState
 from apps.production.models import QueueEntry, Request
 from apps.progress.domain.progress import computed_forecast, progress_now
 from apps.submission.domain.start import able_now
 
-#: Later ends are shown as unknown.
-_FAR_DAYS = 3650
 #: The age of a forecast that stays the same is written this often.
 _AGE = timedelta(minutes=30)
 
@@ -69,32 +67,13 @@ def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Fore
     queued = set(Request.objects.filter(IN_LINE, pk__in=[each.pk for each in requests]).values_list("pk", flat=True))
     starts = starts_in_line(at=at) if queued else {}
     for each in requests:
+        entry = getattr(each, "queue_entry", None)
         if each.pk in starts:
-            found[each.pk] = _of_queued(each, starts[each.pk], at)
+            found[each.pk] = forecast_of_queued(entry, starts[each.pk], at=at)
         elif each.state == RequestState.TESTING:
-            found[each.pk] = Forecast(None, _after((today,) * 3, each), "if its test passes today", at)
+            found[each.pk] = Forecast(None, end_after(entry, (today,) * 3), "if its test passes today", at)
         elif each.state == RequestState.RUNNING:
             found[each.pk] = computed_forecast(progress_now(each, at=at, computed=True), at=at)
         else:
             found[each.pk] = Forecast(basis=f"it is “{each.get_state_display()}”", at=at)
     return found
-
-
-def _of_queued(request: Request, start: Start, at: datetime) -> Forecast:
-    """Return start and end of a queued request; with an unknown start, the end if it started today."""
-    today: date = timezone.localdate(at)
-    end = None if start.is_held else _after(start.days or (today,) * 3, request)
-    if end is None and not start.is_held:
-        return Forecast(start.days, None, f"{start.basis} No past jobs of every stage, so its end is unknown.", at)
-    basis = start.basis if start.is_known or end is None else f"{start.basis} As if it started today."
-    return Forecast(start.days, end, basis, at)
-
-
-def _after(start: Days, request: Request) -> Days | None:
-    """Return the days on which a request ends that starts on these and takes as long as its estimate."""
-    entry = getattr(request, "queue_entry", None)
-    if entry is None or entry.days is None or entry.days > _FAR_DAYS:
-        return None
-    low, high = entry.days_low or entry.days, min(entry.days_high or entry.days, 2 * _FAR_DAYS)
-    early, likely, late = start
-    return early + timedelta(days=low), likely + timedelta(days=entry.days), late + timedelta(days=high)

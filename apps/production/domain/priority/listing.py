@@ -1,5 +1,6 @@
 """The queue as pages and API show it: lines with rank, score and expected start, in a fixed number of queries."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -11,11 +12,15 @@ from apps.production.domain.holds import experiments_on_hold
 from apps.production.domain.priority.expected_start import Start, expected_start
 from apps.production.domain.priority.ranks import entries_ahead, in_line, is_in_line
 from apps.production.domain.priority.score import Term, hand_term, total, waiting_term
+from apps.production.domain.slack import Slack, slack_of
 from apps.production.enums import RequestState
 from apps.production.models import QueueEntry, QueueState, Request
 from apps.production.permissions import may_move, may_prioritise
 
 PAGE = 50
+#: The parts of the bar of a score, by term.
+_PARTS = {"class": "level", "number": "level", "asked": "urgency", "deadline": "urgency", "size": "urgency"}
+_PARTS |= {"share": "urgency", "waiting": "waiting", "hand": "waiting"}
 #: The kinds of events in the queue history.
 MOVED, SET, SHARE = "request.moved", "request.priority_set", "share.set"
 
@@ -36,6 +41,24 @@ class Line:
     @property
     def score(self) -> float:
         return total(self.terms)
+
+    @property
+    def slack(self) -> Slack | None:
+        return slack_of(self.request, forecast_of(self.request))
+
+    @property
+    def core_seconds(self) -> float | None:
+        """Return the size, if it was estimated."""
+        entry: QueueEntry | None = getattr(self.request, "queue_entry", None)
+        return entry.core_seconds if entry else None
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Return the points of the score as a bar shows them; those that are subtracted come last."""
+        found = dict.fromkeys(_PARTS.values(), 0.0) | {"subtracted": 0.0}
+        for term in self.terms:
+            found[_PARTS[term.key] if term.points > 0 else "subtracted"] += abs(term.points)
+        return found
 
     @property
     def is_held(self) -> bool:
@@ -95,9 +118,15 @@ def start_of(request: Request, *, at: datetime) -> Start | None:
 
 def starts_in_line(*, at: datetime) -> dict[int, Start]:
     """Return the expected start of every request in the queue by primary key, in three queries."""
+    requests = in_line().select_related("experiment", "queue_entry")
+    return starts_in_order(((request, getattr(request, "queue_entry", None)) for request in requests), at=at)
+
+
+def starts_in_order(rows: Iterable[tuple[Request, QueueEntry | None]], *, at: datetime) -> dict[int, Start]:
+    """Return the expected starts by primary key if the queue had this order, in two queries."""
     state, holds, ahead, found = queue_state(), experiments_on_hold(), 0, {}
-    for request in in_line().select_related("experiment", "queue_entry"):
-        entry, held = getattr(request, "queue_entry", None), _held_by(request, holds)
+    for request, entry in rows:
+        held = _held_by(request, holds)
         soon = entry.starts_on if entry else ""
         found[request.pk] = expected_start(ahead=ahead, state=state, at=at, held=held, starts_on=soon)
         ahead += request.state == RequestState.QUEUED

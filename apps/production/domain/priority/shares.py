@@ -1,7 +1,6 @@
 """Fair shares of experiments: their use, setting them, and the ranks that other shares or priorities would give."""
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -15,15 +14,14 @@ from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.priority.manual_moves import check_version, note_change
-from apps.production.domain.priority.ranks import is_in_line, place_of
+from apps.production.domain.priority.ranks import is_in_line
 from apps.production.domain.priority.rescoring import (
     facts_of,
-    keep_promises,
     lock_queue,
     rescore_entries,
-    score_entry,
 )
 from apps.production.domain.priority.score import sort_key, terms_of, total
+from apps.production.domain.priority.what_if import Shift, if_shares
 from apps.production.domain.reasons import checked_reason
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_WEIGHT, ExperimentShare, QueueEntry, Request
@@ -39,15 +37,6 @@ class ShareRow:
     share: float
     used: float | None
     core_seconds: int
-
-
-@dataclass(frozen=True)
-class RankChange:
-    """A request whose rank would change: its rank now, and then."""
-
-    request: Request
-    now: int
-    then: int
 
 
 def share_rows(shares: Shares | None = None) -> list[ShareRow]:
@@ -113,18 +102,10 @@ def checked_weights(weights: Mapping[int, int]) -> dict[int, int]:
     return wanted
 
 
-def what_if_shares(weights: Mapping[int, int], *, at: datetime) -> tuple[list[ShareRow], list[RankChange]]:
-    """Return the shares and rank changes that these weights would give. Raises `InvalidFields`."""
-    shares = replace(read_shares(), weights=checked_weights(weights))
-    queued = QueueEntry.objects.filter(is_queued=True).select_related("request__experiment")
-    now = sorted(queued, key=place_of)
-    then = [copy(entry) for entry in now]
-    for entry in then:
-        score_entry(entry, shares, at)
-    keep_promises(then)
-    ranks = {entry.pk: rank for rank, entry in enumerate(sorted(then, key=place_of), start=1)}
-    changes = [RankChange(entry.request, rank, ranks[entry.pk]) for rank, entry in enumerate(now, start=1)]
-    return share_rows(shares), [change for change in changes if change.now != change.then]
+def what_if_shares(weights: Mapping[int, int], *, at: datetime) -> tuple[list[ShareRow], list[Shift]]:
+    """Return the shares that these weights would give, and what they would change. Raises `InvalidFields`."""
+    wanted = checked_weights(weights)
+    return share_rows(replace(read_shares(), weights=wanted)), if_shares(wanted, at=at)
 
 
 def what_if_level(request: Request, *, priority_class: str, number: int | None, at: datetime) -> int | None:

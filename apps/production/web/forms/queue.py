@@ -10,12 +10,16 @@ from apps.production.models import MAX_WEIGHT
 
 
 class MoveForm(forms.Form):
-    """The new rank, the reason, and the queue as the user saw it."""
+    """The new rank, the reason, which a preview does not need, and the queue as the user saw it."""
 
     to_rank = forms.IntegerField(min_value=1, label="To rank")
     reason = forms.CharField(max_length=MAX_REASON)
     version = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
     seen_rank = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, previews: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["reason"].required = not previews
 
 
 class UndoForm(forms.Form):

@@ -1,6 +1,7 @@
 """The queue, manual moves in it, and the page of fair shares."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -17,14 +18,30 @@ from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
 from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.holds import wide_holds
-from apps.production.domain.priority import manual_moves, shares
+from apps.production.domain.lifecycle.moves import set_priority
+from apps.production.domain.priority import manual_moves, shares, what_if
 from apps.production.domain.priority.listing import queue_history, queue_lines, queue_state
+from apps.production.enums import RequestedPriority
 from apps.production.models import Request
 from apps.production.permissions import may_set_shares
+from apps.production.web.forms.moves import PriorityForm
 from apps.production.web.forms.queue import MoveForm, SharesForm, UndoForm
 
 #: Maximum number of requests in a preview.
 MOST_SHIFTS = 200
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the queue that is not saved: of which request, its form, and what it would do.
+
+    `kind` is `move` or `level`; without `shifts`, the form has problems.
+    """
+
+    key: str
+    kind: str
+    form: Any
+    shifts: Sequence[what_if.Shift] | None = None
 
 
 @require_safe
@@ -34,14 +51,34 @@ def queue(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def move(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Move a request to a rank; problems show in its row, a conflict as a message."""
-    wanted, form = _wanted(request, key), MoveForm(request.POST)
+    """Move a request to a rank, or show what that would change; problems show in its row, a conflict as a message."""
+    wanted, previews = _wanted(request, key), request.POST.get("do") == "preview"
+    form = MoveForm(request.POST, previews=previews)
     if form.is_valid():
+        given, at = form.cleaned_data, timezone.now()
+        if previews:
+            shifts = what_if.if_moved(wanted, to_rank=given["to_rank"], at=at)
+            return _queue(request, query=request.POST, changed=Change(key, "move", form, shifts))
         with show_errors(request, form):
-            given = form.cleaned_data
-            old = manual_moves.move_request(request=wanted, by=request.user, at=timezone.now(), **given)
+            old = manual_moves.move_request(request=wanted, by=request.user, at=at, **given)
             messages.success(request, f"{wanted} moved from rank {old} to {given['to_rank']}.")
-    return _queue(request, query=request.POST, failed=key, form=form) if form.errors else _back(request)
+    return _queue(request, query=request.POST, changed=Change(key, "move", form)) if form.errors else _back(request)
+
+
+@require_POST
+def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
+    """Set the priority of a request, or show what that would change."""
+    wanted, form = _wanted(request, key), PriorityForm(request.POST)
+    if form.is_valid():
+        given, at = form.cleaned_data, timezone.now()
+        if request.POST.get("do") == "preview":
+            level = {name: given[name] for name in ("priority_class", "priority")}
+            shifts = what_if.if_level(wanted, at=at, **level)
+            return _queue(request, query=request.POST, changed=Change(key, "level", form, shifts))
+        with show_errors(request, form):
+            set_priority(request=wanted, by=request.user, at=at, **given)
+            messages.success(request, f"{wanted} has priority {wanted.level}.")
+    return _queue(request, query=request.POST, changed=Change(key, "level", form)) if form.errors else _back(request)
 
 
 @require_POST
@@ -85,23 +122,27 @@ def share_page(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "production/shares.html", context, status=status)
 
 
-def _queue(
-    request: AuthenticatedRequest, *, query: Mapping[str, str], failed: str = "", form: Any = None
-) -> HttpResponse:
-    after = number_in(query, "after") or 0
+def _queue(request: AuthenticatedRequest, *, query: Mapping[str, str], changed: Change | None = None) -> HttpResponse:
+    after, sees_all, now = number_in(query, "after") or 0, is_opg(request.user), read_shares()
     part = queue_lines(user=request.user, at=timezone.now(), after=after)
-    if failed and not any(row.may_move for row in part.rows if row.request.key == failed):
-        raise PermissionDenied("Only approvers other than the requester can move it.")
+    if changed and not any(row.may_move for row in part.rows if row.request.key == changed.key):
+        raise PermissionDenied("Only approvers other than the requester can change its place.")
     context = {
         "part": part,
         "after": after,
-        "failed": failed,
-        "form": form,
+        "changed": changed,
+        "shifts": what_if.visible_shifts(changed.shifts or (), request.user)[:MOST_SHIFTS] if changed else [],
+        "levels": RequestedPriority.choices,
         "history": queue_history(user=request.user),
-        "sees_all": is_opg(request.user),
+        "sees_all": sees_all,
+        "shares": shares.share_rows(now) if sees_all else [],
+        "share_days": now.used_days,
+        "used": {pk: now.used_part(pk) for pk in now.weights},
+        "due": {pk: now.share(pk) for pk in now.weights},
         "holds": wide_holds(request.user),
     }
-    return render(request, "production/queue.html", context, status=400 if failed else 200)
+    is_wrong = changed is not None and changed.shifts is None
+    return render(request, "production/queue.html", context, status=400 if is_wrong else 200)
 
 
 def _back(request: AuthenticatedRequest) -> HttpResponse:

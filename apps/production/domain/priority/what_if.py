@@ -1,0 +1,100 @@
+"""What a change of the queue would do, before it is saved: ranks, starts and ends. Nothing is written."""
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+
+from apps.accounts.models import User
+from apps.accounts.permissions import scope_of
+from apps.production.domain.experiment_shares import read_shares
+from apps.production.domain.forecast import Forecast
+from apps.production.domain.priority.queue_forecast import forecasts_in_order
+from apps.production.domain.priority.ranks import place_of
+from apps.production.domain.priority.rescoring import clear_manual_move, keep_promises, score_entry
+from apps.production.domain.slack import Slack, slack_of
+from apps.production.models import QueueEntry, Request
+
+
+@dataclass(frozen=True)
+class RankChange:
+    """A request whose rank would change: its rank now, and then."""
+
+    request: Request
+    now: int
+    then: int
+
+
+@dataclass(frozen=True)
+class Shift(RankChange):
+    """A request whose rank or forecast would change."""
+
+    forecast_now: Forecast
+    forecast_then: Forecast
+
+    @property
+    def end_now(self) -> date | None:
+        return self.forecast_now.end[1] if self.forecast_now.end else None
+
+    @property
+    def end_then(self) -> date | None:
+        return self.forecast_then.end[1] if self.forecast_then.end else None
+
+    @property
+    def slack_then(self) -> Slack | None:
+        return slack_of(self.request, self.forecast_then)
+
+
+def if_level(request: Request, *, priority_class: str | None, priority: int | None, at: datetime) -> list[Shift]:
+    """Return what another class or number would change; None keeps the current one. Discards the manual position."""
+    now = _queue()
+    then = [copy(entry) for entry in now]
+    for entry in then:
+        if entry.pk == request.pk:
+            entry.request = copy(entry.request)
+            entry.request.priority_class = request.priority_class if priority_class is None else priority_class
+            entry.request.priority = request.priority if priority is None else priority
+            clear_manual_move(entry)
+            score_entry(entry, read_shares(), at)
+        elif request.pk in {entry.ahead_of_id, entry.behind_id}:
+            entry.ahead_of_id = entry.behind_id = None
+    keep_promises(then)
+    return _shifts(now, sorted(then, key=place_of), at=at)
+
+
+def if_moved(request: Request, *, to_rank: int, at: datetime) -> list[Shift]:
+    """Return what moving a request to a rank would change; the others keep their order."""
+    now = _queue()
+    then = [entry for entry in now if entry.pk != request.pk]
+    then[max(0, to_rank - 1) : max(0, to_rank - 1)] = [entry for entry in now if entry.pk == request.pk]
+    return _shifts(now, then, at=at)
+
+
+def if_shares(weights: Mapping[int, int], *, at: datetime) -> list[Shift]:
+    """Return what these weights of all experiments would change."""
+    shares, now = replace(read_shares(), weights=weights), _queue()
+    then = [copy(entry) for entry in now]
+    for entry in then:
+        score_entry(entry, shares, at)
+    keep_promises(then)
+    return _shifts(now, sorted(then, key=place_of), at=at)
+
+
+def visible_shifts(shifts: Sequence[Shift], user: User) -> list[Shift]:
+    scope = scope_of(user)
+    return [shift for shift in shifts if scope.sees(shift.request.experiment_id)]
+
+
+def _queue() -> list[QueueEntry]:
+    return sorted(QueueEntry.objects.filter(is_queued=True).select_related("request__experiment"), key=place_of)
+
+
+def _shifts(now: Sequence[QueueEntry], then: Sequence[QueueEntry], *, at: datetime) -> list[Shift]:
+    """Return the requests that change, in their new order."""
+    before, after = forecasts_in_order(now, at=at), forecasts_in_order(then, at=at)
+    ranks = {entry.pk: rank for rank, entry in enumerate(now, start=1)}
+    found = [
+        Shift(entry.request, ranks[entry.pk], rank, before[entry.pk], after[entry.pk])
+        for rank, entry in enumerate(then, start=1)
+    ]
+    return [s for s in found if (s.now, s.forecast_now.end) != (s.then, s.forecast_then.end)]
