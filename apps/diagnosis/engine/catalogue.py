@@ -5,8 +5,8 @@ import hashlib
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +23,12 @@ CHUNK_BYTES = 64 * 1024
 _NEWLINE = re.compile(rb"\n")
 _NOT_LINEAR = re.compile(r"\(\?(?:=|!|<=|<!|P=)|\\[1-9]")
 TEXT_BYTES = 1000
-HITS_PER_PATTERN = 20
+#: So many hits of a pattern are kept from the beginning of a log, and as many from its end.
+HITS_PER_END = 10
+#: Patterns that lack hits are searched alone if so much of the log is left: compiling them takes 50 ms.
+REBUILD_BYTES = 8 * 1024 * 1024
+#: The last hits of common patterns are looked for so far back.
+BACK_BYTES = 4 * 1024 * 1024
 MAX_MEMORY_BYTES = 256 * 1024 * 1024
 Choice = TypeVar("Choice", bound=TextChoices)
 
@@ -106,6 +111,45 @@ def read_patterns(text: str, name: str) -> tuple[Pattern, ...]:
     return tuple(patterns.values())
 
 
+class Chunk:
+    """Some whole lines of a block: as they are, and clean; their offset and first line number; bytes left after it."""
+
+    def __init__(self, raw: bytes, text: bytes, offset: int, number: int | None, left: int) -> None:
+        self.raw, self.text, self.offset, self.number, self.left = raw, text, offset, number, left
+        self._starts: list[int] = []
+
+    def place_of(self, start: int) -> tuple[int, int | None]:
+        """Return offset and number of the line that begins at `start` of the clean text."""
+        row = self.text.count(b"\n", 0, start)
+        number = None if self.number is None else self.number + row
+        if len(self.raw) == len(self.text):
+            return self.offset + start, number
+        self._starts = self._starts or [0, *(newline.end() for newline in _NEWLINE.finditer(self.raw))]
+        return self.offset + self._starts[row], number
+
+
+class Found:
+    """The hits of one block, and which patterns match the lines looked at."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self._hits: dict[tuple[int, int], Hit] = {}
+        self._matching: dict[tuple[int, int], list[int]] = {}
+
+    def matching(self, chunk: Chunk, start: int, match: Callable[[], list[int]]) -> list[int]:
+        """Return the patterns that match a line, asking once for each line."""
+        key = (chunk.offset, start)
+        if key not in self._matching:
+            self._matching[key] = match()
+        return self._matching[key]
+
+    def add(self, place: int, index: int, hit: Hit) -> None:
+        self._hits[place, index] = hit
+
+    def in_order(self) -> tuple[Hit, ...]:
+        return tuple(self._hits[key] for key in sorted(self._hits))
+
+
 class Catalogue:
     """Patterns with their matcher, compiled once: a log classifier."""
 
@@ -115,42 +159,81 @@ class Catalogue:
         """Compile valid patterns. Raises `CatalogueError` if they need too much memory together."""
         self.patterns, self.version = tuple(patterns), version
         self._regexes = [_compile(pattern.regex) for pattern in self.patterns]
-        self._set = re2.Set.SearchSet(latin_options())
         try:
-            for pattern in self.patterns:
-                self._set.Add(f"(?m){pattern.regex}")
-            self._set.Compile()
+            self._set = self._matcher(range(len(self.patterns)))
         except re2.error as error:
             raise CatalogueError(f"{len(self.patterns)} patterns do not compile together: {error}") from None
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
-        """Return the known errors in `block`, in log order, at most 20 of each pattern.
+        """Return the known errors in `block`, in log order: of each pattern the first ten and the last ten.
 
         Only lines in which a pattern of their chunk matches are looked at one by one: a log may be all short lines.
         """
+        found = Found(block.stream)
+        first = self._scan(facts, _chunks(block), found, self._set, range(len(self.patterns)))
+        common = [index for index, count in first.items() if count >= HITS_PER_END]
+        if common:
+            self._scan_back(facts, block, found, common)
+        return Findings(hits=found.in_order())
+
+    def _scan(
+        self, facts: JobFacts, chunks: Iterator[Chunk], found: Found, matcher: re2.Set, patterns: Sequence[int]
+    ) -> Counter[int]:
+        """Collect the first hits of each pattern and count them.
+
+        Once most patterns have theirs, the others are searched alone: a log of nothing but errors is read fast.
+        """
         seen: Counter[int] = Counter()
-        hits: list[tuple[int, int, Hit]] = []
-        offset, number = block.offset, block.first_line
-        for raw in _chunks(block.data):
-            chunk = clean(raw)
-            found: dict[int, list[int]] = {}
-            ends: list[int] = []
-            for index in self._set.Match(chunk) or ():
-                for start, line in matching_lines(self._regexes[index], chunk):
-                    if seen[index] >= HITS_PER_PATTERN:
-                        break
-                    if start not in found:
-                        found[start] = self._matching(line, facts.experiment)
-                    if index in found[start]:
-                        seen[index] += 1
-                        ends = ends or [-1, *(newline.start() for newline in _NEWLINE.finditer(raw))]
-                        row = chunk.count(b"\n", 0, start)
-                        place = offset + ends[row] + 1
-                        hit = self._hit(index, line, place, None if number is None else number + row, block.stream)
-                        hits.append((place, index, hit))
-            offset += len(raw)
-            number = None if number is None else number + raw.count(b"\n")
-        return Findings(hits=tuple(hit for *_, hit in sorted(hits, key=lambda hit: hit[:2])))
+        wanted = set(patterns)
+        searched = len(wanted)
+        for chunk in chunks:
+            if not wanted:
+                break
+            for place in matcher.Match(chunk.text) or ():
+                index = patterns[place]
+                if index in wanted:
+                    seen[index] += self._collect(facts, chunk, index, found, HITS_PER_END - seen[index])
+                    if seen[index] >= HITS_PER_END:
+                        wanted.discard(index)
+            if 2 * len(wanted) < searched and chunk.left > REBUILD_BYTES and wanted:
+                patterns = sorted(wanted)
+                matcher, searched = self._matcher(patterns), len(patterns)
+        return seen
+
+    def _scan_back(self, facts: JobFacts, block: Block, found: Found, common: Sequence[int]) -> None:
+        """Collect the last hits of common patterns from the end, as far back as the budget reaches."""
+        seen: Counter[int] = Counter()
+        begin = max(0, len(block.data) - BACK_BYTES)
+        for chunk in reversed(list(_chunks(block, begin))):
+            wanted = [index for index in common if seen[index] < HITS_PER_END]
+            if not wanted:
+                return
+            matching = set(self._set.Match(chunk.text) or ())
+            for index in wanted:
+                if index in matching:
+                    seen[index] += self._collect(facts, chunk, index, found, HITS_PER_END - seen[index], last=True)
+
+    def _collect(
+        self, facts: JobFacts, chunk: Chunk, index: int, found: Found, room: int, *, last: bool = False
+    ) -> int:
+        """Keep at most `room` hits of a pattern in a chunk, the first or the last ones; return how many."""
+        lines: list[tuple[int, bytes]] = []
+        for start, line in matching_lines(self._regexes[index], chunk.text):
+            if not last and len(lines) == room:
+                break
+            if index in found.matching(chunk, start, partial(self._matching, line, facts.experiment)):
+                lines.append((start, line))
+        for start, line in lines[-room:]:
+            place, number = chunk.place_of(start)
+            found.add(place, index, self._hit(index, line, place, number, found.stream))
+        return min(len(lines), room)
+
+    def _matcher(self, patterns: Sequence[int]) -> re2.Set:
+        matcher = re2.Set.SearchSet(latin_options())
+        for index in patterns:
+            matcher.Add(f"(?m){self.patterns[index].regex}")
+        matcher.Compile()
+        return matcher
 
     def _matching(self, line: bytes, experiment: str) -> list[int]:
         """Return the patterns that match a line; of a line with noise the noise and the passive ones."""
@@ -168,12 +251,15 @@ class Catalogue:
         return Hit(self.patterns[index], number, offset, text, end - start, fields, stream)
 
 
-def _chunks(data: bytes) -> Iterator[bytes]:
+def _chunks(block: Block, begin: int = 0) -> Iterator[Chunk]:
     """Yield chunks of whole lines, of about 64 kB."""
-    position = 0
+    data, position = block.data, begin
+    number = None if block.first_line is None else block.first_line + data.count(b"\n", 0, begin)
     while position < len(data):
         end = data.find(b"\n", min(position + CHUNK_BYTES, len(data)) - 1) + 1 or len(data)
-        yield data[position:end]
+        raw = data[position:end]
+        yield Chunk(raw, clean(raw), block.offset + position, number, len(data) - end)
+        number = None if number is None else number + raw.count(b"\n")
         position = end
 
 

@@ -3,9 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
+
+import re2
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.engine.base import Block, Hit, JobFacts
+from apps.diagnosis.engine.catalogue import latin_options, matching_lines
 from apps.diagnosis.enums import VERDICT_OF, Category, Role, VerdictKind
 
 #: So many ordinary lines between two errors, and the job had gone on with its work.
@@ -14,22 +18,30 @@ WORK_LINES = 40
 LAST_LINES = 120
 #: So many equal lines are a habit of the program.
 HABIT = 4
-_RETRY = re.compile(
+#: No more errors than these are looked at, the last ones.
+CHAIN = 1000
+
+
+def _compile(regex: str) -> re2._Regexp:
+    return re2.compile(regex.encode(), latin_options())
+
+
+_RETRY = _compile(
     r"(?i)\bre-?tr(?:y|ies|ying|ied)\b|\battempt(?:ing)?\s?#?\d|\btry(?:ing)? again\b|\bwill (?:try|attempt)"
     r"|reconnect|trying to recover|back-?off|fall(?:ing)? ?back"
 )
-_EXHAUSTED = re.compile(
+_EXHAUSTED = _compile(
     r"(?i)max(?:imum)? retries|retries? exceeded|retry count exceeded|giving up|gave up|no more|exhausted"
     r"|after \d+ (?:attempts|retries|tries)|last attempt|all attempts"
 )
-_SUCCESS = re.compile(
+_SUCCESS = _compile(
     r"(?i)\b(?:attempt|retry|try|connection|transfer|copy|download|upload|open|stage-?(?:in|out)|request|read|write|access"
     r"|server|file|input)\w*\b.{0,80}\b(?:ok|succe\w+|opened|(?:re-?)?(?:connected|established)|completed?|recovered"
     r"|restored|done|finished)\b"
     r"|\b(?:successfully|succeeded|recovered|reconnected|re-?established|restored|resumed)\b"
     r"|\b(?:opened|connected to|downloaded|copied|transferred)\b"
 )
-_FAILURE = re.compile(r"(?i)\b(?:not|un\w+|fail\w*|error|could|cannot|without|never|dis\w+|0)\b")
+_FAILURE = _compile(r"(?i)\b(?:not|un\w+|fail\w*|error|could|cannot|without|never|dis\w+|0)\b")
 _SUCCEEDED = re.compile(
     r"(?i)\bsuccess(?:ful|fully)?\b|\bsucceeded\b|\bnormal(?:ly)? terminat\w+|terminated normally|\btests? passed\b"
     r"|exit(?:ed)?(?: with)?(?: code| status)?:? ?0\b|status 0\b|return value 0"
@@ -41,7 +53,8 @@ _ENDED = re.compile(
     r"|execution complete|good ?bye|bye-bye|total (?:cpu |wall ?|elapsed |running |run )?time|elapsed time"
     r"|finish(?:ed)? (?:time|at|on)|end time|completed after|job done|all done|(?:^|\s)done\.?$|time\s*:\s*\d"
 )
-_TRACE_LINE = re.compile(rb"[\s#\[|*=+\-~^>]|at |frame |\d{1,4}:\s|$")
+#: The beginning of an ordinary line: no frame, list or ruler.
+_ORDINARY = re.compile(rb"[\r\n](?![\s#\[|*=+\-~^>]|at |frame |\d{1,4}:\s|\Z)")
 #: A step is cancelled once one of its tasks has failed.
 _TASK_FAILED = ("SLURM-TASK-EXIT", "SLURM-TASK-SIGNAL", "SLURM-OOM", "SLURM-OOM-TASK", "SLURM-TIMELIMIT")
 
@@ -95,7 +108,7 @@ def _knows_better(read: Hit | None, known: Hit) -> bool:
 def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
     """Go back from the end of a log as long as one error led to the next; a cause of the catalogue always counts."""
     failed = _is_failure(facts)
-    standing = [hit for at, hit in enumerate(hits) if not _recovered(hit, hits[at + 1 :], block)]
+    standing = _not_recovered(hits[-CHAIN:], block)
     if not failed:
         standing = _without_habits(standing, block)
     chain: list[Hit] = []
@@ -166,31 +179,37 @@ def _follows(hit: Hit, before: Sequence[Hit], chain: Sequence[Hit]) -> bool:
     return False
 
 
-def _recovered(hit: Hit, after: Sequence[Hit], block: Block) -> bool:
-    """Tell whether the service of an error worked again: it was retried, and a later line says so or work went on."""
-    if not _is_service(hit):
-        return False
+def _not_recovered(hits: Sequence[Hit], block: Block) -> list[Hit]:
+    """Leave out errors of services that worked again: a later line says so, or they were retried and work went on."""
+    standing: list[Hit] = []
+    other_failed = False
+    for hit in reversed(hits):
+        if not _is_service(hit):
+            other_failed = other_failed or _speaks(hit)
+            standing.append(hit)
+        elif not _recovered(hit, block, other_failed=other_failed):
+            standing.append(hit)
+    standing.reverse()
+    return standing
+
+
+def _recovered(hit: Hit, block: Block, *, other_failed: bool) -> bool:
+    """Tell whether the service of an error worked again."""
     begin = hit.offset - block.offset
-    end = begin + 16 * 1024
-    lines = block.data[begin:end].decode("utf-8", "replace").split("\n")[:WORK_LINES]
-    retried = bool(_RETRY.search(hit.text) or any(_RETRY.search(line) for line in lines[1:3]))
-    if _EXHAUSTED.search(hit.text):
+    lines = block.data[begin : begin + 16 * 1024].split(b"\n", WORK_LINES)[:WORK_LINES]
+    if _EXHAUSTED.search(hit.text.encode("latin-1", "replace")):
         return False
-    for line in lines[1:]:
-        if _SUCCESS.search(line) and not _FAILURE.search(line):
-            return True
-    other = [each for each in after if not _is_service(each) and _speaks(each)]
-    return retried and bool(other)
+    if other_failed and _RETRY.search(b"\n".join(lines[:3])):
+        return True
+    after = b"\n".join(lines[1:])
+    return any(not _FAILURE.search(line) for _, line in matching_lines(_SUCCESS, after))
 
 
 def _work_between(block: Block, begin: int, end: int) -> int:
-    """Count ordinary lines between two positions: not frames, lists or rulers. A long way is not counted."""
+    """Count ordinary lines between two positions, at most as many as matter. A long way is not counted."""
     if end - begin > 256 * 1024:
         return LAST_LINES
-    count = 0
-    for line in re.split(rb"[\r\n]", block.data[begin:end])[1:]:
-        count += not _TRACE_LINE.match(line)
-    return count
+    return sum(1 for _ in islice(_ORDINARY.finditer(block.data[begin:end]), LAST_LINES))
 
 
 def _ended_well(block: Block, chain: Sequence[Hit]) -> bool:

@@ -3,14 +3,13 @@
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 
 import re2
 
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern
-from apps.diagnosis.engine.catalogue import latin_options, matching_lines, text_of
+from apps.diagnosis.engine.catalogue import Chunk, latin_options, matching_lines, text_of
 from apps.diagnosis.engine.messages import Meaning, meanings_of
 from apps.diagnosis.engine.plain_lines import LINE_CHARACTERS, clean, peel
 from apps.diagnosis.engine.traces import Message, trace_at
@@ -52,24 +51,36 @@ _EMPTY = re.compile(r"[\w.\-\[\]]{0,80}:?[\s\W]*$")
 _NUMBERS = re.compile(r"(?i)errors?\s?[:=]\s?[-+]?[\d.]|stderr|\.err\b|\berror\.log|retry")
 
 
-@dataclass(frozen=True, slots=True)
 class Window:
-    """The end of a block as clean lines: their offsets in the file and the number of the first one."""
+    """The end of a block as clean lines, from the first one that speaks of an error: `rows` are those that do."""
 
-    lines: Sequence[bytes]
-    starts: Sequence[int]
-    first_line: int | None
+    def __init__(self, block: Block, candidate: re2._Regexp, size: int = WINDOW_BYTES) -> None:
+        cut = max(0, len(block.data) - size)
+        if cut:
+            cut = block.data.find(b"\n", cut) + 1 or cut
+        raw = block.data[cut:]
+        number = None if block.first_line is None else block.first_line + block.data.count(b"\n", 0, cut)
+        self._chunk = Chunk(raw, clean(raw), block.offset + cut, number, 0)
+        found = _last_candidates(candidate, self._chunk.text)
+        self._begin = found[0] if found else len(self._chunk.text)
+        self.lines = self._chunk.text[self._begin :].split(b"\n") if found else []
+        self._starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
+        self.rows = [bisect_right(self._starts, start - self._begin) - 1 for start in found]
+
+    def place_of(self, row: int) -> tuple[int, int | None]:
+        """Return offset and number in the file of a line."""
+        return self._chunk.place_of(self._begin + self._starts[row])
 
 
-def window_of(block: Block, size: int = WINDOW_BYTES) -> Window:
-    """Return the last lines of a block, at most `size` bytes of them."""
-    cut = max(0, len(block.data) - size)
-    if cut:
-        cut = block.data.find(b"\n", cut) + 1 or cut
-    raw = block.data[cut:]
-    starts = [0, *accumulate(len(line) + 1 for line in raw.split(b"\n"))]
-    first = None if block.first_line is None else block.first_line + block.data.count(b"\n", 0, cut)
-    return Window(clean(raw).split(b"\n"), [block.offset + cut + start for start in starts], first)
+def _last_candidates(candidate: re2._Regexp, text: bytes) -> list[int]:
+    """Return where the last lines begin that speak of an error, in order."""
+    found: list[int] = []
+    end = len(text)
+    while end > 0 and len(found) < CANDIDATES:
+        begin = text.rfind(b"\n", 0, end - _SLICE) + 1 if end > _SLICE else 0
+        found = [begin + start for start, _ in matching_lines(candidate, text[begin:end])] + found
+        end = begin
+    return found[-CANDIDATES:]
 
 
 class Grammar:
@@ -83,44 +94,27 @@ class Grammar:
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
         """Return the errors at the end of `block`, in log order."""
-        window = window_of(block)
-        rows = self._candidates(window)
-        if not rows:
+        window = Window(block, self._candidate)
+        if not window.rows:
             return Findings()
-        first, last = rows[0], min(len(window.lines), rows[-1] + 40)
-        text = [line[: 2 * LINE_CHARACTERS].decode("utf-8", "replace") for line in window.lines[first:last]]
+        last = window.rows[-1] + 40
+        text = [line[: 2 * LINE_CHARACTERS].decode("utf-8", "replace") for line in window.lines[:last]]
         hits: list[Hit] = []
         done = -1
-        for row in rows:
+        for row in window.rows:
             if row <= done:
                 continue
-            trace = trace_at(text, row - first)
+            trace = trace_at(text, row)
             if trace:
-                done = first + trace.end - 1
+                done = trace.end - 1
                 said = _telling(trace.messages)
             else:
-                said = [Message(row - first, text[row - first])]
+                said = [Message(row, text[row])]
             for message in said:
                 found = self._meaning(message, in_trace=trace is not None)
                 if found:
-                    hits.append(_hit(found, window, first + message.row, message, block))
+                    hits.append(_hit(found, window, message, block))
         return Findings(hits=tuple(_distinct(hits)))
-
-    def _candidates(self, window: Window) -> list[int]:
-        """Return the rows that speak of an error, the last ones, in order."""
-        rows: list[int] = []
-        end = len(window.lines)
-        while end > 0 and len(rows) < CANDIDATES:
-            begin, size = end, 0
-            while begin > 0 and size < _SLICE:
-                begin -= 1
-                size += len(window.lines[begin]) + 1
-            chunk = b"\n".join(window.lines[begin:end])
-            ends = [*accumulate(len(line) + 1 for line in window.lines[begin:end])]
-            found = [begin + bisect_right(ends, start) for start, _ in matching_lines(self._candidate, chunk)]
-            rows = found[-CANDIDATES:] + rows
-            end = begin
-        return rows[-CANDIDATES:]
 
     def _meaning(self, message: Message, *, in_trace: bool) -> Meaning | None:
         """Return what a message means; None if it is no error."""
@@ -158,13 +152,13 @@ def _distinct(hits: Sequence[Hit]) -> Iterator[Hit]:
             yield hit
 
 
-def _hit(meaning: Meaning, window: Window, row: int, message: Message, block: Block) -> Hit:
+def _hit(meaning: Meaning, window: Window, message: Message, block: Block) -> Hit:
     verdict = VERDICT_OF[meaning.category]
     pattern = Pattern(meaning.id, meaning.category, meaning.service, "", ADVICE_OF[verdict], meaning.role, "stdout", "")
-    text = text_of(window.lines[row][:1000])
-    number = None if window.first_line is None else window.first_line + row
+    text = text_of(window.lines[message.row][:1000])
+    offset, number = window.place_of(message.row)
     fields = {"frame": message.frame} if message.frame else {}
-    return Hit(pattern, number, window.starts[row], text, 0, fields, block.stream)
+    return Hit(pattern, number, offset, text, 0, fields, block.stream)
 
 
 @cache

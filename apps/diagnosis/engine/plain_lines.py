@@ -8,6 +8,7 @@ import re
 from typing import NamedTuple
 
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]{0,30}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_=>])")
+_LINE_END = re.compile(rb"\r+(?=\n|\Z)")
 _MESSAGE = re.compile(r'"(?:message|msg|log|error|event)"\s*:\s*"((?:[^"\\]|\\.){1,2000})"')
 _LEVEL = (
     r"TRACE|DEBUG|VERBOSE|INFO|INFORMATION|NOTICE|NOTE|WARN|WARNING|ERROR|ERR|CRITICAL|CRIT|FATAL|SEVERE|ALERT|EMERG"
@@ -62,13 +63,9 @@ def clean(data: bytes) -> bytes:
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n")
         if b"\r" in data:
-            data = b"\n".join(_last_segment(line) for line in data.split(b"\n"))
+            *overwritten, last = _LINE_END.sub(b"", data).split(b"\r")
+            data = b"".join(part[: part.rfind(b"\n") + 1] for part in overwritten) + last
     return data
-
-
-def _last_segment(line: bytes) -> bytes:
-    """Return what a progress bar left on its line."""
-    return line.rstrip(b"\r").rpartition(b"\r")[2] if b"\r" in line else line
 
 
 def is_binary(data: bytes) -> bool:

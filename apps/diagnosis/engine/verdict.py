@@ -207,7 +207,9 @@ def _further_hits(decision: Candidate, ranked: Sequence[Hit]) -> list[Hit]:
     seen = {masked(hit) for hit in shown}
     further: list[Hit] = []
     for _, hit in sorted(zip(places, ranked, strict=True), key=lambda each: each[0]):
-        if (line := masked(hit)) not in seen and len(further) < SHOWN_HITS - 1:
+        if len(further) == SHOWN_HITS - 1:
+            break
+        if (line := masked(hit)) not in seen:
             seen.add(line)
             further.append(hit)
     return further
