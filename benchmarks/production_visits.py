@@ -41,7 +41,7 @@ ROLES = {
 PARTS = ("production:", "submission:", "notifications:", "quality:", "portal:", "api:")
 ALSO = (
     "jobs:", "progress:request", "diagnosis:failures", "diagnosis:failed-jobs", "diagnosis:verdict",
-    "accounts:settings", "archive:jobs", "statusboard:board", "statusboard:service-detail", "statusboard:sources",
+    "accounts:settings", "archive:jobs", "statusboard:board", "portal:service", "statusboard:sources",
     "statusboard:report-incident", "statusboard:schedule-window", "statusboard:post-announcement",
 )  # fmt: skip
 NOT = ("api:feed", "api:capture", "api:archived-job-tar", "notifications:change-webhook")

@@ -183,6 +183,7 @@ TEMPLATES = [
 #: The pages of a job and of a request draw on many apps and are the portal's; apps below it link to them by these.
 ABSOLUTE_URL_OVERRIDES = {
     "jobs.job": lambda job: reverse("portal:job", args=[job.pk]),
+    "statusboard.service": lambda service: reverse("portal:service", args=[service.slug]),
     "statusboard.incident": lambda incident: reverse("portal:incident", args=[incident.pk]),
     "production.request": lambda request: reverse("portal:request", args=[request.key]),
 }

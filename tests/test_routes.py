@@ -297,7 +297,8 @@ EXPECTED = {
     "statusboard:post-announcement": OPG,
     "statusboard:report-incident": OPG,
     "statusboard:schedule-window": OPG,
-    "statusboard:service-detail": ALL,
+    "portal:service": ALL,
+    "statusboard:calendar": ALL,
     "statusboard:source-mapping": "nnnhhh",  # the world has no source of JSON
     "statusboard:source-new": OPG,
     "statusboard:source-token": "nnnhhh",

@@ -62,6 +62,15 @@ class Effect(models.TextChoices):
     AT_RISK = "at_risk", "At risk"
 
 
+class Repeat(models.TextChoices):
+    """How often planned work takes place."""
+
+    DAILY = "daily", "Every day"
+    WEEKLY = "weekly", "Every week"
+    FORTNIGHTLY = "fortnightly", "Every two weeks"
+    MONTHLY = "monthly", "Every month, on the same weekday"
+
+
 class NoteKind(models.TextChoices):
     """What a note on an incident is."""
 

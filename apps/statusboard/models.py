@@ -82,6 +82,19 @@ class Service(models.Model):
         blank=True,
         help_text="Shown while the service is down, for example “Jobs that declare files will fail: do not submit.”",
     )
+    owner = models.CharField(max_length=100, blank=True, help_text="The group that runs it.")
+    contact = models.CharField(max_length=200, blank=True, help_text="E-mail address, channel or phone number.")
+    runbook = models.URLField(max_length=2000, blank=True, help_text="What to do when it is down.")
+    depends_on = models.ManyToManyField(
+        "self",
+        symmetrical=False,
+        blank=True,
+        related_name="needed_by",
+        help_text="Services that it cannot work without.",
+    )
+
+    #: Set by ABSOLUTE_URL_OVERRIDES in the settings: the page of a service is the portal's.
+    get_absolute_url: Callable[[], str]
 
     class Meta:
         ordering = ["name"]
@@ -230,6 +243,9 @@ class DowntimeWindow(models.Model):
         MonitoringSource, on_delete=models.CASCADE, null=True, blank=True, related_name="windows", editable=False
     )
     source_key = models.CharField(max_length=200, blank=True, editable=False)
+    series = models.UUIDField(
+        null=True, blank=True, editable=False, db_index=True, help_text="Shared by the windows of repeated work."
+    )
 
     class Meta:
         ordering = ["starts_at", "pk"]

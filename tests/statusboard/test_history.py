@@ -1,5 +1,6 @@
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -15,8 +16,8 @@ from apps.statusboard.domain.outages import outages_during
 from apps.statusboard.domain.sources import record_gaps
 from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.domain.windows import cancel_window, schedule_window
-from apps.statusboard.enums import Cause, Monitoring, State
-from apps.statusboard.models import Incident, Service, StateInterval
+from apps.statusboard.enums import Cause, Monitoring, Repeat, State
+from apps.statusboard.models import DowntimeWindow, Incident, Service, StateInterval
 from tests.factories.statusboard import alert, post, service, source, states, watchdog
 
 MINUTE = timedelta(minutes=1)
@@ -274,3 +275,57 @@ def test_changes_in_any_order_give_the_same_spans(at, shifter, pair, closed):
         moment = at + minute * MINUTE
         [told] = [state for state, start, end, _ in found[0][0] if start <= moment and (end is None or end > moment)]
         assert told == expected
+
+
+def test_weekly_work_keeps_its_hour_when_summer_time_ends(shifter):
+    samweb, zone = service("samweb", datetime(2026, 1, 1, tzinfo=UTC)), ZoneInfo("Europe/Berlin")
+    start = datetime(2026, 10, 20, 9, tzinfo=zone)
+    first = schedule_window(
+        services=[samweb], title="Patches", starts_at=start, ends_at=start + timedelta(hours=2), by=shifter,
+        at=start, repeat=Repeat.WEEKLY, last_day=date(2026, 11, 3), zone=zone,
+    )  # fmt: skip
+    series = DowntimeWindow.objects.filter(series=first.series).order_by("starts_at")
+    assert [each.starts_at.astimezone(UTC).hour for each in series] == [7, 8, 8]
+    assert {each.starts_at.astimezone(zone).hour for each in series} == {9}
+    rest = series[1]
+    cancel_window(window=rest, by=shifter, at=start, reason="Moved", following=True)
+    assert [each.cancelled_at is None for each in series.all()] == [True, False, False]
+    found = StateInterval.objects.filter(service=samweb, state=State.MAINTENANCE)
+    assert [row.started_at for row in found] == [start]
+
+
+@pytest.mark.parametrize(
+    ("start", "last_day", "days"),
+    [
+        ("2026-01-13", "2026-04-30", ["2026-01-13", "2026-02-10", "2026-03-10", "2026-04-14"]),
+        ("2026-01-30", "2026-03-31", ["2026-01-30", "2026-02-27", "2026-03-27"]),
+    ],
+    ids=["second Tuesday", "last Friday"],
+)
+def test_monthly_work_stays_on_its_weekday(shifter, start, last_day, days):
+    start = datetime.fromisoformat(f"{start}T09:00Z")
+    schedule_window(
+        services=[service("samweb", start)], title="Patches", starts_at=start, ends_at=start + MINUTE, by=shifter,
+        at=start, repeat=Repeat.MONTHLY, last_day=date.fromisoformat(last_day),
+    )  # fmt: skip
+    found = DowntimeWindow.objects.order_by("starts_at").values_list("starts_at__date", flat=True)
+    assert [str(day) for day in found] == days
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("last_day", {"repeat": "daily"}),
+        ("last_day", {"repeat": "daily", "last_day": date(2025, 12, 31)}),
+        ("last_day", {"repeat": "daily", "last_day": date(2029, 1, 1)}),
+        ("repeat", {"last_day": date(2026, 2, 1)}),
+        ("ends_at", {"repeat": "daily", "last_day": date(2026, 2, 1)}),
+    ],
+)
+def test_repeated_work_is_refused_by_field(shifter, field, wrong):
+    start = datetime(2026, 1, 1, 9, tzinfo=UTC)
+    times = {"starts_at": start, "ends_at": start + timedelta(days=1, minutes=1)}
+    with pytest.raises(InvalidFields) as refused:
+        schedule_window(services=[service("samweb", start)], title="x", by=shifter, at=start, **times, **wrong)
+    assert list(refused.value.problems) == [field]
+    assert not DowntimeWindow.objects.exists()

@@ -10,8 +10,8 @@ from apps.statusboard.domain.announcements import post_announcement
 from apps.statusboard.domain.incidents import open_incident
 from apps.statusboard.domain.payloads import parse_payload, receive_payload
 from apps.statusboard.domain.windows import schedule_window
-from apps.statusboard.enums import State
-from apps.statusboard.models import Announcement, DowntimeWindow, Incident, LabelRule, UnmappedAlert
+from apps.statusboard.enums import Repeat, State
+from apps.statusboard.models import Announcement, DowntimeWindow, Incident, LabelRule, Service, UnmappedAlert
 from tests.factories.statusboard import alert, post, service, source, watchdog
 
 HOUR = timedelta(hours=1)
@@ -260,3 +260,30 @@ def test_incident_of_the_year_one_is_shown_in_every_zone(client, samweb, shifter
     client.force_login(shifter)
     for path in (f"/services/incidents/{incident.pk}/", "/services/", "/services/samweb/"):
         assert client.get(path).status_code == 200
+
+
+def test_calendar_shows_windows_and_incidents_of_a_month(client, liaison, samweb, outage, shifter, now):
+    schedule_window(
+        services=[samweb], title="New disks", starts_at=now + HOUR, ends_at=now + 2 * HOUR, by=shifter, at=now,
+        repeat=Repeat.DAILY, last_day=(now + 3 * 24 * HOUR).date(),
+    )  # fmt: skip
+    other = service("ifdh", now - HOUR)
+    client.force_login(liaison)
+    month = f"{now + HOUR:%Y-%m}"
+    page = client.get(f"/services/windows/calendar/?month={month}")
+    text = page.content.decode()
+    assert text.count("New disks") >= 1
+    assert "&lt;b&gt;No answer" in text
+    assert "New disks" not in client.get(f"/services/windows/calendar/?month={month}&service={other}").content.decode()
+    assert client.get("/services/windows/calendar/?month=2026-13").status_code == 200
+    assert client.get("/services/windows/calendar/?service=nope").status_code == 404
+
+
+def test_service_says_whose_it_is_and_what_needs_it(client, liaison, samweb, now):
+    Service.objects.filter(pk=samweb.pk).update(owner="Data management", runbook="https://wiki.example.org/samweb")
+    ifdh = service("ifdh", now)
+    ifdh.depends_on.add(samweb)
+    client.force_login(liaison)
+    page = client.get("/services/samweb/").content.decode()
+    for words in ("Data management", 'href="https://wiki.example.org/samweb"', 'href="/services/ifdh/"'):
+        assert words in page

@@ -20,6 +20,7 @@ from apps.diagnosis.wording import headline_of
 from apps.jobs.domain.jobs import Mark
 from apps.jobs.domain.records import hour_of
 from apps.jobs.models import Job
+from apps.statusboard.models import Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def _reason_view(job: Job, reason: Mapping[str, str]) -> ReasonView:
         url = reverse("diagnosis:log", args=[job.pk])
         return replace(view, url=f"{url}?stream={what}&at={where}#b{where}", link="log")
     if what == "service" and where:
-        return replace(view, url=reverse("statusboard:service-detail", args=[where]), link=where)
+        return replace(view, url=Service(slug=where).get_absolute_url(), link=where)
     return view
 
 

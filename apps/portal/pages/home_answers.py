@@ -165,7 +165,7 @@ def week_strips(rows: Iterable[Row], at: datetime) -> dict[int, SafeString]:
 
 
 def _strip(service: Service, spans: Sequence[StateInterval], days: Sequence[datetime], at: datetime) -> SafeString:
-    address = reverse("statusboard:service-detail", args=[service.slug])
+    address = service.get_absolute_url()
     shown = []
     for day in days:
         parts = []

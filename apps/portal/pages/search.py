@@ -57,7 +57,7 @@ class Found:
     def single_url(self) -> str:
         """Return the URL of the result if there is exactly one, else an empty text."""
         urls = [each.get_absolute_url() for each in self.jobs] + [each.get_absolute_url() for each in self.requests]
-        urls += [reverse("statusboard:service-detail", args=[each.slug]) for each in self.services]
+        urls += [each.get_absolute_url() for each in self.services]
         urls += [_jobs_url(cluster=each.name) for each in self.clusters]
         urls += [each.url for each in self.errors]
         urls += [reverse("archive:job", args=[each.pk]) for each, _ in self.scripts]

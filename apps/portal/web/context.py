@@ -22,6 +22,12 @@ PLACES = [
 ]
 #: Tabs over the lists of a place, by the name of its first page: name and URL name.
 SECTIONS = {
+    "portal:home": [
+        ("Overview", "portal:home"),
+        ("Services", "statusboard:board"),
+        ("Calendar", "statusboard:calendar"),
+        ("Monitoring", "statusboard:sources"),
+    ],
     "production:request-list": [
         ("All", "production:request-list"),
         ("Your turn", "production:inbox"),
@@ -47,6 +53,7 @@ ACTIONS = [
     ("Holds", "production:holds"),
     ("Shares of experiments", "production:shares"),
     ("Status board", "statusboard:board"),
+    ("Maintenance calendar", "statusboard:calendar"),
     ("Notifications", "notifications:list"),
     ("Notification settings", "notifications:settings"),
     ("Your account", "accounts:settings"),

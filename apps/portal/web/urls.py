@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.portal.web import incidents, requests, views
+from apps.portal.web import incidents, requests, services, views
 
 app_name = "portal"
 urlpatterns = [
@@ -11,6 +11,7 @@ urlpatterns = [
     path("jobs/<int:pk>/", views.job, name="job"),
     path("services/incidents/<int:pk>/", incidents.incident_detail, name="incident"),
     path("services/incidents/<int:pk>/<slug:verb>/", incidents.act_on_incident, name="incident-act"),
+    path("services/<slug:slug>/", services.service_detail, name="service"),
     # After the pages of production, which have the same prefix.
     path("requests/<str:key>/", requests.request_detail, name="request"),
     path("requests/<str:key>/priority/", requests.prioritise, name="request-priority"),

@@ -1,6 +1,7 @@
 """Serializers of services, incidents, maintenance windows and announcements."""
 
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -8,7 +9,7 @@ from rest_framework import serializers
 from apps.accounts.models import Experiment
 from apps.statusboard.domain.board import Row
 from apps.statusboard.domain.history import claims_of_incident
-from apps.statusboard.enums import INCIDENT_STATES, Effect, Resolution, State
+from apps.statusboard.enums import INCIDENT_STATES, Effect, Repeat, Resolution, State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service
 
 
@@ -27,6 +28,9 @@ class ServiceSerializer(serializers.Serializer[Any]):
     incident = serializers.IntegerField(source="incident.pk", default=None, allow_null=True)
     next_window = serializers.IntegerField(source="next_window.pk", default=None, allow_null=True)
     advice = serializers.CharField(source="service.advice")
+    owner = serializers.CharField(source="service.owner")
+    contact = serializers.CharField(source="service.contact")
+    runbook = serializers.CharField(source="service.runbook")
 
     def get_parent(self, row: Row) -> str | None:
         slugs: dict[int | None, str] = self.context["slugs"]
@@ -107,12 +111,33 @@ class ReasonSerializer(serializers.Serializer[Incident]):
     reason = serializers.CharField(max_length=2000)
 
 
+class ZoneField(serializers.CharField):
+    """A time zone by its IANA name."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        try:
+            return ZoneInfo(super().to_internal_value(data))
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise serializers.ValidationError("Not a time zone, such as Europe/Berlin.") from None
+
+
 class WindowSerializer(serializers.ModelSerializer[DowntimeWindow]):
     services: Any = serializers.SlugRelatedField(slug_field="slug", many=True, read_only=True)
 
     class Meta:
         model = DowntimeWindow
-        fields = ["id", "title", "text", "services", "effect", "starts_at", "ends_at", "cancelled_at", "scheduled_by"]
+        fields = [
+            "id",
+            "title",
+            "text",
+            "services",
+            "effect",
+            "starts_at",
+            "ends_at",
+            "cancelled_at",
+            "scheduled_by",
+            "series",
+        ]
         read_only_fields = fields
 
 
@@ -123,6 +148,13 @@ class NewWindowSerializer(serializers.Serializer[DowntimeWindow]):
     starts_at = serializers.DateTimeField()
     ends_at = serializers.DateTimeField()
     effect = serializers.ChoiceField(choices=Effect.choices, required=False)
+    repeat = serializers.ChoiceField(choices=Repeat.choices, required=False)
+    last_day = serializers.DateField(required=False, help_text="Of repeated work: included.")
+    zone: Any = ZoneField(required=False, help_text="Repeated work keeps its time of day there. Default: UTC.")
+
+
+class CancelWindowSerializer(ReasonSerializer):
+    following = serializers.BooleanField(required=False, help_text="Also the later windows of its series.")
 
 
 class AnnouncementSerializer(serializers.ModelSerializer[Announcement]):

@@ -23,6 +23,7 @@ from apps.accounts.models import User
 from apps.core.api.conditional import Guarded
 from apps.statusboard.api.serializers import (
     AnnouncementSerializer,
+    CancelWindowSerializer,
     CloseIncidentSerializer,
     IncidentSerializer,
     NewAnnouncementSerializer,
@@ -111,7 +112,7 @@ class WindowViewSet(Guarded, ReadOnlyModelViewSet[DowntimeWindow], ApiViewSet[Do
     def create(self, **given: Any) -> DowntimeWindow:
         return schedule_window(**given)
 
-    @command(ReasonSerializer, WindowSerializer, allowed=_board)
+    @command(CancelWindowSerializer, WindowSerializer, allowed=_board)
     def cancel(self, window: DowntimeWindow, **given: Any) -> DowntimeWindow:
         return cancel_window(window=window, **given)
 

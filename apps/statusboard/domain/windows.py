@@ -1,9 +1,12 @@
-"""Maintenance windows: schedule, cancel and list them."""
+"""Maintenance windows: schedule, cancel and list them. Repeated work is one window for each time it takes place."""
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from itertools import pairwise
 from typing import Any
+from uuid import uuid4
 
+from dateutil.rrule import DAILY, MONTHLY, WEEKLY, rrule, weekday
 from django.db import transaction
 from django.db.models import QuerySet
 
@@ -11,10 +14,13 @@ from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, StaleState
 from apps.statusboard.domain.history import rebuild
-from apps.statusboard.enums import Effect
+from apps.statusboard.enums import Effect, Repeat
 from apps.statusboard.feeds.base import Window
 from apps.statusboard.models import DowntimeWindow, MonitoringSource, Service
 from apps.statusboard.permissions import require_board_role
+
+#: Repeated work is planned at most so far ahead.
+AHEAD = timedelta(days=731)
 
 
 @transaction.atomic
@@ -28,53 +34,111 @@ def schedule_window(
     at: datetime,
     text: str = "",
     effect: Effect = Effect.DOWN,
+    repeat: Repeat | None = None,
+    last_day: date | None = None,
+    zone: tzinfo = UTC,
 ) -> DowntimeWindow:
-    """Schedule maintenance of some services; windows in the past may be recorded too.
+    """Schedule maintenance of some services, and return the first window; those in the past may be recorded too.
 
+    With `repeat`, it takes place at the same time of day in `zone` until `last_day`, which is included.
     Raises `NotAllowed`, `InvalidFields`.
     """
     require_board_role(by, "manage maintenance windows")
+    length = ends_at - starts_at
+    starts = [starts_at]
     problems: dict[str, list[str]] = {}
     if not services:
         problems["services"] = ["Select at least one service."]
-    if ends_at <= starts_at:
+    if length <= timedelta():
         problems["ends_at"] = ["End must be after start."]
+    if last_day and not repeat:
+        problems["repeat"] = ["Select how often it takes place, or leave the last day empty."]
+    elif repeat and (problem := _problem_of_last_day(starts_at, last_day, zone)):
+        problems["last_day"] = [problem]
+    elif repeat and last_day:
+        starts = _starts(starts_at, Repeat(repeat), last_day, zone)
+        if any(later - earlier < length for earlier, later in pairwise(starts)):
+            problems["ends_at"] = ["Each window must end before the next one starts."]
     if problems:
         raise InvalidFields(problems)
-    window = DowntimeWindow.objects.create(
-        title=title,
-        text=text,
-        starts_at=starts_at,
-        ends_at=ends_at,
-        scheduled_by=by.username,
-        effect=effect or Effect.DOWN,
+    windows = DowntimeWindow.objects.bulk_create(
+        DowntimeWindow(
+            title=title,
+            text=text,
+            starts_at=start,
+            ends_at=start + length,
+            scheduled_by=by.username,
+            effect=effect or Effect.DOWN,
+            series=series,
+        )
+        for series in [uuid4() if repeat else None]
+        for start in starts
     )
-    window.services.set(services)
-    publish(
-        kind="window.scheduled",
-        target=window,
-        by=by,
-        at=at,
-        data={
-            "services": sorted(service.slug for service in services),
-            "starts_at": starts_at.isoformat(),
-            "ends_at": ends_at.isoformat(),
-        },
+    of_window = DowntimeWindow.services.through
+    of_window.objects.bulk_create(
+        of_window(downtimewindow=window, service=service) for window in windows for service in services
     )
+    data: dict[str, object] = {
+        "services": sorted(service.slug for service in services),
+        "starts_at": starts_at.isoformat(),
+        "ends_at": ends_at.isoformat(),
+    }
+    if repeat:
+        data |= {"repeat": repeat, "windows": len(windows)}
+    publish(kind="window.scheduled", target=windows[0], by=by, at=at, data=data)
     rebuild(service_ids=[service.pk for service in services], since=starts_at)
-    return window
+    return windows[0]
+
+
+def _problem_of_last_day(starts_at: datetime, last_day: date | None, zone: tzinfo) -> str:
+    if last_day is None:
+        return "Enter the last day."
+    if last_day < starts_at.astimezone(zone).date():
+        return "The last day must not be before the start."
+    if last_day - starts_at.astimezone(zone).date() > AHEAD:
+        return "The last day must be within two years of the start."
+    return ""
+
+
+def _starts(starts_at: datetime, repeat: Repeat, last_day: date, zone: tzinfo) -> list[datetime]:
+    """Return the starts up to a day, in UTC; the time of day in `zone` stays, so that summer time moves none."""
+    local = starts_at.astimezone(zone)
+    until = datetime.combine(last_day, time.max, zone)
+    if repeat == Repeat.MONTHLY:
+        # The fifth Tuesday is not in every month: count such a one from the end.
+        place = (local.day - 1) // 7 + 1
+        found = rrule(
+            MONTHLY, dtstart=local, until=until, byweekday=weekday(local.weekday(), place if place < 5 else -1)
+        )
+    else:
+        frequency, every = {
+            Repeat.DAILY: (DAILY, 1),
+            Repeat.WEEKLY: (WEEKLY, 1),
+            Repeat.FORTNIGHTLY: (WEEKLY, 2),
+        }[repeat]
+        found = rrule(frequency, interval=every, dtstart=local, until=until)
+    return [each.astimezone(UTC) for each in found]
 
 
 @transaction.atomic
-def cancel_window(*, window: DowntimeWindow, by: User, at: datetime, reason: str) -> DowntimeWindow:
-    """Cancel a window, or end it now if it is in progress. Raises `NotAllowed`, and `StaleState` if it is over."""
+def cancel_window(
+    *, window: DowntimeWindow, by: User, at: datetime, reason: str, following: bool = False
+) -> DowntimeWindow:
+    """Cancel a window, or end it now if it is in progress; with `following`, also the later ones of its series.
+
+    Raises `NotAllowed`, and `StaleState` if it is over.
+    """
     require_board_role(by, "manage maintenance windows")
     row = DowntimeWindow.objects.select_for_update().get(pk=window.pk)
     if row.over_at <= at or row.cancelled_at:
         raise StaleState(f"“{row}” is already over.")
     row.cancelled_at = at
     row.save(update_fields=["cancelled_at"])
-    publish(kind="window.cancelled", target=row, by=by, at=at, reason=reason)
+    data = {}
+    if following and row.series:
+        later = DowntimeWindow.objects.filter(series=row.series, starts_at__gt=row.starts_at, cancelled_at=None)
+        data = {"following": later.update(cancelled_at=at)}
+    publish(kind="window.cancelled", target=row, by=by, at=at, reason=reason, data=data)
     rebuild(service_ids=list(row.services.values_list("pk", flat=True)), since=min(at, row.starts_at))
     return row
 
@@ -139,3 +203,9 @@ def windows_ahead(at: datetime) -> QuerySet[DowntimeWindow]:
 def windows_of(service: Service) -> QuerySet[DowntimeWindow]:
     """Return a service's windows, including past ones, latest first."""
     return DowntimeWindow.objects.filter(services=service).order_by("-starts_at", "-pk")
+
+
+def windows_between(starts_at: datetime, ends_at: datetime) -> QuerySet[DowntimeWindow]:
+    """Return the windows that overlap [starts_at, ends_at), cancelled ones included, by start."""
+    rows = DowntimeWindow.objects.filter(starts_at__lt=ends_at, ends_at__gt=starts_at)
+    return rows.prefetch_related("services").order_by("starts_at", "pk")

@@ -51,6 +51,10 @@ class Migration(migrations.Migration):
                 ('advice', models.TextField(blank=True, help_text='Shown while the service is down, for example “Jobs that declare files will fail: do not submit.”')),
                 ('parent', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='children', to='statusboard.service')),
                 ('source', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='services', to='statusboard.monitoringsource')),
+                ('owner', models.CharField(blank=True, help_text='The group that runs it.', max_length=100)),
+                ('contact', models.CharField(blank=True, help_text='E-mail address, channel or phone number.', max_length=200)),
+                ('runbook', models.URLField(blank=True, help_text='What to do when it is down.', max_length=2000)),
+                ('depends_on', models.ManyToManyField(blank=True, help_text='Services that it cannot work without.', related_name='needed_by', to='statusboard.service')),
             ],
             options={
                 'ordering': ['name'],
@@ -110,6 +114,7 @@ class Migration(migrations.Migration):
                 ('scheduled_by', models.CharField(max_length=150)),
                 ('effect', models.CharField(choices=[('down', 'Down'), ('degraded', 'Degraded'), ('at_risk', 'At risk')], default='down', max_length=16)),
                 ('source_key', models.CharField(blank=True, editable=False, max_length=200)),
+                ('series', models.UUIDField(blank=True, db_index=True, editable=False, help_text='Shared by the windows of repeated work.', null=True)),
                 ('source', models.ForeignKey(blank=True, editable=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='windows', to='statusboard.monitoringsource')),
                 ('services', models.ManyToManyField(related_name='windows', to='statusboard.service')),
             ],

@@ -6,7 +6,7 @@ from django import forms
 
 from apps.accounts.models import Experiment
 from apps.core.web.moments import LocalMomentField
-from apps.statusboard.enums import INCIDENT_STATES, Effect
+from apps.statusboard.enums import INCIDENT_STATES, Effect, Repeat
 from apps.statusboard.feeds.generic import FIELDS
 from apps.statusboard.feeds.registry import FEEDS
 from apps.statusboard.models import Incident, Service, UnmappedAlert
@@ -100,6 +100,18 @@ class WindowForm(forms.Form):
     text = forms.CharField(
         required=False, widget=forms.Textarea(attrs={"rows": 3}), label="Impact", help_text="What it means for jobs."
     )
+    repeat = forms.ChoiceField(choices=[("", "Once"), *Repeat.choices], required=False)
+    last_day = forms.DateField(
+        required=False,
+        widget=forms.DateInput(attrs={"type": "date"}),
+        label="Last day",
+        help_text="Of repeated work: included.",
+    )
+
+
+class CancelForm(forms.Form):
+    reason = forms.CharField(max_length=2000)
+    following = forms.BooleanField(required=False)
 
 
 class ReasonForm(forms.Form):

@@ -1,11 +1,13 @@
 from django.urls import path
 
 from apps.statusboard.web import exports, sources, views
+from apps.statusboard.web.calendar import calendar
 
 app_name = "statusboard"
-# All other pages have at least two parts after services/, so a service may have any slug.
+# All pages have at least two parts after services/: the page of a service, which is the portal's, has any slug.
 urlpatterns = [
     path("services/", views.status_board, name="board"),
+    path("services/windows/calendar/", calendar, name="calendar"),
     path("services/incidents/new/", views.report_incident, name="report-incident"),
     path("services/windows/new/", views.schedule_maintenance, name="schedule-window"),
     path("services/windows/<int:pk>/cancel/", views.cancel_maintenance, name="cancel-window"),
@@ -19,5 +21,4 @@ urlpatterns = [
     path("services/monitoring/sources/<slug:slug>/token/", sources.new_token, name="source-token"),
     path("services/monitoring/sources/<slug:slug>/mapping/", sources.mapping, name="source-mapping"),
     path("services/monitoring/alerts/<int:pk>/", views.map_alert, name="map-alert"),
-    path("services/<slug:slug>/", views.service_detail, name="service-detail"),
 ]

@@ -1,8 +1,8 @@
-"""Pages of the status board, a service and an incident, and the forms that edit them."""
+"""The status board, and the forms that edit it."""
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import date, timedelta
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -15,24 +15,23 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.statusboard.domain.announcements import announcements_ahead, post_announcement, withdraw_announcement
-from apps.statusboard.domain.board import DAYS, board, board_row, state_history
+from apps.statusboard.domain.board import board
 from apps.statusboard.domain.incidents import (
-    incidents_of,
     open_incident,
     open_incidents,
 )
 from apps.statusboard.domain.rules import add_rule
 from apps.statusboard.domain.sources import source_faults, sources_with_counts
-from apps.statusboard.domain.windows import cancel_window, schedule_window, windows_ahead, windows_of
+from apps.statusboard.domain.windows import cancel_window, schedule_window, windows_ahead
 from apps.statusboard.enums import State
 from apps.statusboard.models import Announcement, DowntimeWindow, MonitoringSource, Service, UnmappedAlert
 from apps.statusboard.permissions import may_run_board
 from apps.statusboard.web.forms import (
     NO_SERVICE,
     AnnouncementForm,
+    CancelForm,
     IncidentForm,
     ReasonForm,
     RuleForm,
@@ -58,34 +57,6 @@ def status_board(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "statusboard/board.html", context)
 
 
-@require_safe
-def service_detail(request: AuthenticatedRequest, slug: str) -> HttpResponse:
-    service = get_object_or_404(Service.objects.select_related("source", "parent"), slug=slug)
-    at, zone = timezone.now(), timezone.get_current_timezone()
-    day = _day(request.GET.get("day", ""))
-    context = {
-        "at": at,
-        "service": service,
-        "day": day,
-        "row": board_row(service, at, zone=zone),
-        "spans": state_history(service, at - timedelta(days=DAYS), at)[:100],
-        "page": newest_first(incidents_of(service, day, zone), by="started_at", query=request.GET),
-        "windows": windows_of(service)[:20],
-        "parts": service.children.all(),
-        "may_run_board": may_run_board(request.user),
-    }
-    return render(request, "statusboard/service.html", context)
-
-
-def _day(text: str) -> date | None:
-    """Parse a date that has a day before and after it in every time zone; None if invalid."""
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        return None
-    return day if 1 < day.year < 9999 else None
-
-
 @require_http_methods(["GET", "POST"])
 def report_incident(request: AuthenticatedRequest) -> HttpResponse:
     form = IncidentForm(request.POST or None, initial={"service": request.GET.get("service", "")})
@@ -94,8 +65,10 @@ def report_incident(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def schedule_maintenance(request: AuthenticatedRequest) -> HttpResponse:
-    form = WindowForm(request.POST or None, initial={"services": request.GET.getlist("service")})
-    return _form_page(request, form, "Schedule maintenance", "Schedule maintenance", schedule_window)
+    initial = {"services": request.GET.getlist("service"), "starts_at": request.GET.get("start", "")}
+    form = WindowForm(request.POST or None, initial=initial)
+    schedule = partial(schedule_window, zone=timezone.get_current_timezone())
+    return _form_page(request, form, "Schedule maintenance", "Schedule maintenance", schedule)
 
 
 @require_http_methods(["GET", "POST"])
@@ -106,7 +79,7 @@ def new_announcement(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_POST
 def cancel_maintenance(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    _act(request, ReasonForm(request.POST), cancel_window, window=get_object_or_404(DowntimeWindow, pk=pk))
+    _act(request, CancelForm(request.POST), cancel_window, window=get_object_or_404(DowntimeWindow, pk=pk))
     return redirect("statusboard:board")
 
 

@@ -3,7 +3,6 @@
 from functools import lru_cache
 
 from django import template
-from django.urls import reverse
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
@@ -16,7 +15,7 @@ register = template.Library()
 @register.simple_tag
 def day_marks(row: Row) -> SafeString:
     """Render one mark per day, linked to its incidents."""
-    page = escape(reverse("statusboard:service-detail", args=[row.service.slug]))
+    page = escape(row.service.get_absolute_url())
     marks = (
         f'<a class="{sign(day.state)}" href="{page}?day={day.date.isoformat()}"'
         f' title="{_title(day.summary)}" tabindex="-1"></a>'

@@ -1,0 +1,51 @@
+"""The page of a service: its state and history, whom it belongs to, and what needs it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+from typing import Any
+
+from django.db.models import Count
+
+from apps.accounts.models import User
+from apps.clusters.models import Cluster
+from apps.production.enums import CLOSED
+from apps.production.models import Request, Stage
+from apps.statusboard.domain.board import DAYS, board_row, state_history
+from apps.statusboard.domain.windows import windows_of
+from apps.statusboard.models import Service
+from apps.statusboard.permissions import may_run_board
+
+
+@dataclass(frozen=True)
+class Need:
+    """The open requests of an experiment with stages of a kind that need a service."""
+
+    experiment: str
+    kind: str
+    requests: int
+
+
+def service_page(*, service: Service, user: User, at: datetime, zone: tzinfo) -> dict[str, Any]:
+    """Return the context of the page of a service, without its incidents."""
+    return {
+        "at": at,
+        "service": service,
+        "row": board_row(service, at, zone=zone),
+        "spans": state_history(service, at - timedelta(days=DAYS), at)[:100],
+        "windows": windows_of(service)[:20],
+        "parts": service.children.all(),
+        "needs": service.depends_on.all(),
+        "needed_by": service.needed_by.all(),
+        "stages": needs_of_requests(service, user),
+        "clusters": Cluster.objects.filter(service=service),
+        "may_run_board": may_run_board(user),
+    }
+
+
+def needs_of_requests(service: Service, user: User) -> Sequence[Need]:
+    """Return what needs a service in open requests that the user may see, most requests first."""
+    requests = Request.objects.visible_to(user).exclude(state__in=CLOSED)
+    stages = Stage.objects.filter(services=service, request__in=requests)
+    rows = stages.values_list("request__experiment__key", "kind").annotate(found=Count("request", distinct=True))
+    return [Need(*row) for row in rows.order_by("-found", "request__experiment__key", "kind")[:50]]

@@ -1,0 +1,32 @@
+"""The page of a service."""
+
+from datetime import date
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.domain.pagination import newest_first
+from apps.portal.pages.service import service_page
+from apps.statusboard.domain.incidents import incidents_of
+from apps.statusboard.models import Service
+
+
+@require_safe
+def service_detail(request: AuthenticatedRequest, slug: str) -> HttpResponse:
+    service = get_object_or_404(Service.objects.select_related("source", "parent"), slug=slug)
+    zone, day = timezone.get_current_timezone(), _day(request.GET.get("day", ""))
+    incidents = newest_first(incidents_of(service, day, zone), by="started_at", query=request.GET)
+    context = service_page(service=service, user=request.user, at=timezone.now(), zone=zone)
+    return render(request, "portal/service.html", {**context, "day": day, "page": incidents})
+
+
+def _day(text: str) -> date | None:
+    """Parse a date that has a day before and after it in every time zone; None if invalid."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return None
+    return day if 1 < day.year < 9999 else None

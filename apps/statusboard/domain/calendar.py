@@ -1,0 +1,51 @@
+"""What happens to services on each day of a month: maintenance windows and incidents."""
+
+from calendar import Calendar
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+
+from apps.statusboard.domain.windows import windows_between
+from apps.statusboard.models import DowntimeWindow, Incident
+
+#: Incidents of a month that are read at most, latest first.
+MOST_INCIDENTS = 500
+
+
+@dataclass
+class CalendarDay:
+    """A day, with what happens on it; `is_inside` is false for days of the months around."""
+
+    date: date
+    is_inside: bool
+    windows: list[DowntimeWindow] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
+
+
+def month_of_services(month: date, *, at: datetime, zone: tzinfo, slug: str = "") -> list[list[CalendarDay]]:
+    """Return the weeks of a month, from Monday, of all services or of one. Three queries.
+
+    An incident that is open lasts until `at`; days are those of `zone`.
+    """
+    dates = Calendar().monthdatescalendar(month.year, month.month)
+    weeks = [[CalendarDay(day, day.month == month.month) for day in week] for week in dates]
+    days = {day.date: day for week in weeks for day in week}
+    first, end = dates[0][0], dates[-1][-1] + timedelta(days=1)
+    edges = tuple(datetime.combine(day, time(), zone).astimezone(UTC) for day in (first, end))
+    windows = windows_between(*edges)
+    incidents = Incident.objects.overlapping(*edges).filter(merged_into=None).select_related("service")
+    if slug:
+        windows, incidents = windows.filter(services__slug=slug), incidents.filter(service__slug=slug)
+    for window in windows:
+        for day in _touched(days, window.starts_at, window.over_at, zone):
+            day.windows.append(window)
+    for incident in incidents[:MOST_INCIDENTS]:
+        for day in _touched(days, incident.started_at, incident.ended_at or at, zone):
+            day.incidents.append(incident)
+    return weeks
+
+
+def _touched(days: dict[date, CalendarDay], starts_at: datetime, ends_at: datetime, zone: tzinfo) -> list[CalendarDay]:
+    """Return the days that [starts_at, ends_at) touches; at least that of its start."""
+    first = starts_at.astimezone(zone).date()
+    last = max(first, (ends_at - timedelta(microseconds=1)).astimezone(zone).date())
+    return [day for date, day in days.items() if first <= date <= last]

@@ -1,0 +1,43 @@
+"""The calendar of maintenance windows and incidents, a month a page."""
+
+from datetime import date, timedelta
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.statusboard.domain.calendar import month_of_services
+from apps.statusboard.models import Service
+from apps.statusboard.permissions import may_run_board
+
+
+@require_safe
+def calendar(request: AuthenticatedRequest) -> HttpResponse:
+    """Show the month `?month=2026-11`, by default the current one, of all services or of `?service=SLUG`."""
+    at, zone = timezone.now(), timezone.get_current_timezone()
+    today = at.astimezone(zone).date()
+    month = _month(request.GET.get("month", "")) or today.replace(day=1)
+    slug = request.GET.get("service", "")
+    context = {
+        "at": at,
+        "today": today,
+        "month": month,
+        "earlier": month - timedelta(days=1),
+        "later": month + timedelta(days=31),
+        "weeks": month_of_services(month, at=at, zone=zone, slug=slug),
+        "services": Service.objects.order_by("name"),
+        "service": get_object_or_404(Service, slug=slug) if slug else None,
+        "may_run_board": may_run_board(request.user),
+    }
+    return render(request, "statusboard/calendar.html", context)
+
+
+def _month(text: str) -> date | None:
+    """Parse a month that has others before and after it; None if invalid."""
+    try:
+        day = date.fromisoformat(f"{text}-01")
+    except ValueError:
+        return None
+    return day if 1 < day.year < 9999 else None
