@@ -10,7 +10,7 @@ from django.utils import timezone
 from apps.statusboard.domain.announcements import post_announcement
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.domain.windows import schedule_window
-from apps.statusboard.enums import Monitoring, State
+from apps.statusboard.enums import Monitoring, Repeat, State
 from apps.statusboard.models import Incident
 from tests.factories.statusboard import alert, post, service, source, watchdog
 
@@ -20,6 +20,8 @@ PAGES = {
     "service": "/services/samweb/",
     "sources": "/services/monitoring/sources/",
     "announcement": "/services/announcements/new/",
+    "calendar": "/services/windows/calendar/",
+    "window": "/services/windows/new/?service=samweb",
 }
 
 
@@ -46,7 +48,10 @@ def board(transactional_db, shifter):
         )
         close_incident(incident=old, by=shifter, at=now, reason="Seen open", ended_at=now - (ago - 3) * HOUR)
     times = {"starts_at": now - HOUR, "ends_at": now + HOUR}
-    schedule_window(services=[cvmfs], title="New stratum 1", text="Jobs wait.", **times, by=shifter, at=now)
+    schedule_window(
+        services=[cvmfs], title="New stratum 1", text="Jobs wait.", **times, by=shifter, at=now,
+        repeat=Repeat.WEEKLY, last_day=(now + 500 * HOUR).date(),
+    )  # fmt: skip
     post_announcement(title="New memory default", body="Reco v09_72 needs 4 GB.", by=shifter, at=now - 26 * HOUR)
     return Incident.objects.get(service=samweb)
 
