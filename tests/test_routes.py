@@ -177,6 +177,11 @@ EXPECTED = {
     "api:failure-group-list": ALL,
     "api:failure-group-notes": OF_EXPERIMENT,
     "api:failure-group-status": OF_EXPERIMENT,
+    "api:retry-batch-cancel": NONE,  # there is no batch
+    "api:retry-batch-detail": NONE,
+    "api:retry-batch-dry-run": ALL,  # and then asked for what
+    "api:retry-batch-list": ALL,
+    "api:retry-batch-resume": NONE,
     "api:verdict-correct": OF_EXPERIMENT,
     "api:verdict-detail": OF_EXPERIMENT,
     "api:verdict-harvest-again": OF_EXPERIMENT,

@@ -24,6 +24,7 @@ from apps.production.api.types import WorkflowViewSet
 from apps.progress.api import ProgressViewSet, RequestReportViewSet
 from apps.quality.api.views import QualityViewSet
 from apps.statusboard.api.views import AnnouncementViewSet, IncidentViewSet, ServiceViewSet, WindowViewSet, receive_feed
+from apps.submission.api.retries import RetryBatchViewSet
 from apps.submission.api.views import SubmissionViewSet
 
 app_name = "api"
@@ -53,6 +54,7 @@ router.register("archive", ArchivedJobViewSet, basename="archived-job")
 router.register("request-reports", RequestReportViewSet, basename="request-report")
 router.register("failure-groups", GroupViewSet, basename="failure-group")
 router.register("verdicts", VerdictViewSet, basename="verdict")
+router.register("retry-batches", RetryBatchViewSet, basename="retry-batch")
 
 urlpatterns = [
     path("", IndexView.as_view(), name="index"),

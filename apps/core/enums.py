@@ -13,13 +13,15 @@ class Group(models.TextChoices):
     TROUBLE = "trouble", "Trouble: on hold, a test failed, a webhook of yours fails"
     PROGRESS = "progress", "Progress: submitted, testing, running, reviewed"
     CHANGE = "change", "Changes: edited, priority"
+    FAILURES = "failures", "Failures: a new kind, a jump, one that is back, jobs to retry after an outage"
     OTHER = "other", "Everything else"
 
 
 class Audience(StrEnum):
     """Whom an event concerns; `notifications` finds the users.
 
-    Signers can give a missing signature, mentioned users are named in the event, the owner is that of a webhook.
+    Signers can give a missing signature, mentioned users are named in the event, the owner is that of a webhook or a
+    failure group, operators are shifters and approvers of all experiments.
     """
 
     REQUESTER = "requester"
@@ -29,3 +31,4 @@ class Audience(StrEnum):
     WATCHERS = "watchers"
     MENTIONED = "mentioned"
     OWNER = "owner"
+    OPERATORS = "operators"

@@ -1,13 +1,22 @@
 """What happens to verdicts and log harvests."""
 
 from apps.core.domain.event_kinds import EventKind, declare
+from apps.core.enums import Audience, Group
+
+_TRIAGE = dict.fromkeys((Audience.OPERATORS, Audience.LIAISONS, Audience.OWNER), Group.FAILURES)
 
 declare(
     EventKind("harvest.asked", "requested a re-analysis of the log", "had its log re-analysed"),
-    EventKind("group.new", "found a new kind of failure", "is a new kind of failure"),
+    EventKind("group.new", "found a new kind of failure", "is a new kind of failure", _TRIAGE),
     EventKind("group.moved", "changed the status: {old} → {new}", "has a new status"),
-    EventKind("group.regressed", "saw jobs fail again after it was {old}", "is back"),
-    EventKind("group.jumped", "saw {jobs} jobs fail in one hour", "has many more failures than before"),
+    EventKind("group.regressed", "saw jobs fail again after it was {old}", "is back", _TRIAGE),
+    EventKind("group.jumped", "saw {jobs} jobs fail in one hour", "has many more failures than before", _TRIAGE),
+    EventKind(
+        "impact.retryable",
+        "found {jobs} jobs that can be retried",
+        "is over, and jobs that failed because of it can be retried",
+        {Audience.OPERATORS: Group.FAILURES},
+    ),
     EventKind("known_error.changed", "changed the known error: version {new}", "was changed"),
     EventKind("known_error.proposed", "proposed a change of the known error", "has a proposed change"),
     EventKind("known_error.rejected", "rejected the proposed change", "had a proposed change rejected"),

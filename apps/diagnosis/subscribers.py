@@ -6,10 +6,12 @@ from apps.core.models import Event
 from apps.diagnosis.domain.attempts import follow_attempts
 from apps.diagnosis.domain.harvest import queue_harvests
 from apps.diagnosis.domain.impact.recount import mark_incidents, mark_met_by
+from apps.diagnosis.domain.impact.retryable import report_retryable
 from apps.diagnosis.domain.verdicts import assign_experiments
 from apps.jobs.enums import Proof
 from apps.jobs.models import Job
 from apps.production.models import Request
+from apps.statusboard.models import Incident
 
 
 @subscribe("diagnosis.queue_harvests", "jobs.linked")
@@ -62,6 +64,14 @@ def on_incident_changed(event: Event) -> None:
     """Count the impact of an incident whose times changed, and of one that it was merged into or split from."""
     others = [event.data[name] for name in ("into", "from") if name in event.data]
     mark_incidents([int(event.target_id), *others])
+
+
+@subscribe("diagnosis.report_retryable", "incident.closed")
+def on_incident_closed(event: Event) -> None:
+    """Publish how many jobs failed because of the service of a closed incident and were not retried since."""
+    incident = Incident.objects.filter(pk=event.target_id).select_related("service").first()
+    if incident is not None:
+        report_retryable(incident=incident, at=event.at)
 
 
 @subscribe("diagnosis.count_impact_by_experiment", "jobs.claimed")

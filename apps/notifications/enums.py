@@ -44,5 +44,6 @@ DEFAULTS |= {
     (Channel.MAIL, Group.TROUBLE): When.NOW,
     (Channel.MAIL, Group.PROGRESS): When.DIGEST,
     (Channel.MAIL, Group.CHANGE): When.DIGEST,
+    (Channel.MAIL, Group.FAILURES): When.DIGEST,
     (Channel.MAIL, Group.OTHER): When.DIGEST,
 }

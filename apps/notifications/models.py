@@ -149,13 +149,20 @@ class Message(models.Model):
 class Notification(models.Model):
     """One event that concerns one user, as the portal lists it; `message` is its mail.
 
-    It is about a request, about a hold of all production or of an experiment, or about the user's own settings.
+    It is about a request, a hold of all production or of an experiment, a failure group, jobs to retry after an
+    incident, or the user's own settings.
     """
 
     user = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="notifications")
     event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="+")
     request = models.ForeignKey("production.Request", on_delete=models.CASCADE, null=True, blank=True, related_name="+")
     hold = models.ForeignKey("production.Hold", on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    failures = models.ForeignKey(
+        "diagnosis.FailureGroup", on_delete=models.CASCADE, null=True, blank=True, related_name="+"
+    )
+    incident = models.ForeignKey(
+        "statusboard.Incident", on_delete=models.CASCADE, null=True, blank=True, related_name="+"
+    )
     group = models.CharField(max_length=16, choices=Group)
     at = models.DateTimeField()
     read_at = models.DateTimeField(null=True, blank=True)
@@ -169,7 +176,13 @@ class Notification(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["user", "event"], name="notification_once"),
             models.CheckConstraint(condition=Q(digest_at=None) | Q(message=None), name="notification_digest_or_mail"),
-            models.CheckConstraint(condition=Q(request=None) | Q(hold=None), name="notification_of_one"),
+            models.CheckConstraint(
+                condition=Q(request=None, hold=None, failures=None)
+                | Q(request=None, hold=None, incident=None)
+                | Q(request=None, failures=None, incident=None)
+                | Q(hold=None, failures=None, incident=None),
+                name="notification_of_one",
+            ),
         ]
         indexes = [
             models.Index(fields=["user", "-at", "-id"]),
@@ -187,4 +200,8 @@ class Notification(models.Model):
         """Return the page that it is about."""
         if self.request is not None:
             return self.request.get_absolute_url()
+        if self.failures_id:
+            return reverse("diagnosis:group", args=[self.failures_id])
+        if self.incident_id:
+            return reverse("submission:retry-jobs", args=["incident", self.incident_id])
         return reverse("production:holds" if self.hold_id else "notifications:settings")

@@ -5,6 +5,6 @@ from apps.core.models import Event
 from apps.notifications.domain.notifications import notify
 
 
-@subscribe("notifications.notify", "request.*", "hold.*")
-def on_request_event(event: Event) -> None:
+@subscribe("notifications.notify", "request.*", "hold.*", "group.*", "impact.*")
+def on_event(event: Event) -> None:
     notify(event=event)

@@ -56,6 +56,8 @@ DONE_BY = {
     "submission:cancel": "api:submission-cancel",
     "submission:limit": "api:submission-limit",
     "submission:retry": "api:submission-retry",
+    "submission:retry-act": "api:retry-batch-cancel",
+    "submission:retry-jobs": "api:retry-batch-list",
     "submission:wait-again": "api:submission-wait-again",
 }
 #: Tokens of machines alone: what they send twice makes nothing double.

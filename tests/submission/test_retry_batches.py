@@ -194,3 +194,22 @@ def test_pages_show_the_dry_run_then_the_batch(browse, running, end, group, shif
     client.post(f"{batch.get_absolute_url()}act/", {"do": "cancel", "reason": "by mistake"})
     assert "by mistake" in client.get(batch.get_absolute_url() + "?state=cancelled").content.decode()
     assert "in another batch" not in client.get(url).content.decode()
+
+
+def test_batches_in_the_api(client, running, end, group, shifter, liaison):
+    end({0, 1})
+    query = f"/api/v1/retry-batches/dry-run/?kind=job&id={group.verdicts.first().job_id}"
+    client.force_login(liaison)
+    assert client.get(query).json()["left_out"] == {"forbidden": [group.verdicts.first().job_id]}
+    client.force_login(shifter)
+    assert client.get(query).json()["eligible"] == [group.verdicts.first().job_id]
+    wanted = {"kind": "job", "id": group.verdicts.first().job_id}
+    made = client.post("/api/v1/retry-batches/", wanted, content_type="application/json")
+    assert (made.status_code, made.json()["jobs"]) == (201, {"waiting": 1})
+    again = client.post("/api/v1/retry-batches/", wanted, content_type="application/json")
+    assert again.status_code == 409, "nothing is left to retry"
+    [listed] = client.get("/api/v1/retry-batches/").json()["results"]
+    cancelled = client.post(f"/api/v1/retry-batches/{listed['id']}/cancel/", {}, content_type="application/json")
+    assert cancelled.json()["jobs"] == {"cancelled": 1}
+    wrong = client.post("/api/v1/retry-batches/", {"kind": "job", "id": 99}, content_type="application/json")
+    assert wrong.status_code == 400

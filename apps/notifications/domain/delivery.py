@@ -19,10 +19,13 @@ from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from apps.accounts.models import User
+from apps.accounts.permissions import scope_of
 from apps.core.domain.event_kinds import headline
 from apps.core.domain.events import target_of
 from apps.core.domain.hidden_characters import mark_hidden
 from apps.core.models import Event
+from apps.diagnosis.domain.groups import visible_groups
+from apps.diagnosis.models import FailureGroup
 from apps.notifications.domain import webhook_posts
 from apps.notifications.domain.mail import MailServer, Refused, compose
 from apps.notifications.domain.notifications import visible_notifications, with_texts
@@ -33,6 +36,7 @@ from apps.notifications.enums import Channel, MessageState
 from apps.notifications.models import Message, Notification, Webhook
 from apps.production.domain.holds import sees_hold
 from apps.production.models import Hold, Request
+from apps.statusboard.models import Incident
 
 log = logging.getLogger(__name__)
 
@@ -165,9 +169,10 @@ def _call(message: Message, at: datetime) -> None:
 
 
 def payload(event: Event, target: object) -> dict[str, object]:
-    """Return the body of a webhook's call for an event of a request, a hold or the webhook itself."""
+    """Return the body of a webhook's call for an event of a request, a hold, failures or the webhook itself."""
     request = target if isinstance(target, Request) else None
-    path = request.get_absolute_url() if request else reverse("production:holds") if isinstance(target, Hold) else ""
+    path = target.get_absolute_url() if isinstance(target, Request | FailureGroup | Incident) else ""
+    path = reverse("production:holds") if isinstance(target, Hold) else path
     return {
         "id": event.pk,
         "kind": event.kind,
@@ -186,6 +191,10 @@ def _may_see(user: User, target: object) -> bool:
     """Return whether a user may still see what an event is about."""
     if isinstance(target, Request):
         return bool(Request.objects.visible_to(user).filter(pk=target.pk).exists())
+    if isinstance(target, FailureGroup):
+        return visible_groups(user).filter(pk=target.pk).exists()
+    if isinstance(target, Incident):
+        return scope_of(user).sees_all
     return sees_hold(user, target) if isinstance(target, Hold) else isinstance(target, Webhook)
 
 

@@ -11,15 +11,20 @@ from apps.accounts.permissions import scope_of
 from apps.core.domain.events import target_of
 from apps.core.enums import Group
 from apps.core.models import Event
+from apps.diagnosis.domain.groups import visible_groups
+from apps.diagnosis.models import FailureGroup
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.domain.preferences import hours_of, rules_of
-from apps.notifications.domain.recipients import concerned_by, concerned_by_hold
+from apps.notifications.domain.recipients import concerned_by, concerned_by_failures, concerned_by_hold
 from apps.notifications.enums import Channel, When
 from apps.notifications.models import Message, Notification, Webhook
 from apps.production.models import Comment, Hold, Request
+from apps.statusboard.models import Incident
 
 #: Events about the text of a comment.
 _WITH_TEXT = frozenset({"request.commented", "request.comment_edited"})
+#: What a notification is about.
+Target = Request | Hold | FailureGroup | Incident
 #: The count beside “Notifications” stops here.
 MAX_COUNT = 100
 
@@ -33,7 +38,9 @@ def visible_notifications(user: User | None) -> QuerySet[Notification]:
     mine = Q(request__experiment__in=scope.experiments) | Q(hold__experiment__in=scope.experiments)
     if scope.roles:
         mine |= Q(hold__isnull=False, hold__experiment=None)
-    return rows.filter(Q(request=None, hold=None) | mine)
+    if user is not None:
+        mine |= Q(failures__in=visible_groups(user))
+    return rows.filter(Q(request=None, hold=None, failures=None, incident=None) | mine)
 
 
 def with_texts(rows: Sequence[Notification]) -> Sequence[Notification]:
@@ -54,10 +61,10 @@ def unread_count(user: User) -> int:
 
 @transaction.atomic
 def notify(*, event: Event) -> int:
-    """Create a notification for each user whom an event of a request or a hold concerns, with its mails and calls.
+    """Create a notification for each user whom an event concerns, with its mails and calls.
 
     Return the number of users notified: each once, however many requests a hold is over. Idempotent; does nothing if
-    the request or hold is gone.
+    the request, hold, failure group or incident is gone.
     """
     target = target_of(event)
     if isinstance(target, Request):
@@ -65,10 +72,14 @@ def notify(*, event: Event) -> int:
     if isinstance(target, Hold):
         groups, experiments = concerned_by_hold(event, target)
         return _notify(event, groups, experiments, hold=target)
+    if isinstance(target, FailureGroup):
+        return _notify(event, concerned_by_failures(event, target), (), failures=target)
+    if isinstance(target, Incident):
+        return _notify(event, concerned_by_failures(event, target), (), incident=target)
     return 0
 
 
-def _notify(event: Event, groups: Mapping[int, Group], experiments: Iterable[int], **about: Request | Hold) -> int:
+def _notify(event: Event, groups: Mapping[int, Group], experiments: Iterable[int], **about: Target) -> int:
     notified = set(Notification.objects.filter(event=event).values_list("user_id", flat=True))
     users = User.objects.filter(pk__in=groups.keys() - notified, is_active=True).order_by("pk")
     found = {user: groups[user.pk] for user in users.select_related("notification_preferences")}
@@ -77,7 +88,7 @@ def _notify(event: Event, groups: Mapping[int, Group], experiments: Iterable[int
     return len(found)
 
 
-def notify_users(event: Event, users: Mapping[User, Group], **about: Request | Hold) -> None:
+def notify_users(event: Event, users: Mapping[User, Group], **about: Target) -> None:
     """Create notifications, the mails that are sent at once, and the calls of the users' webhooks."""
     rules, quiet = rules_of(users), {user.pk: hours_of(user) for user in users}
     hooks: dict[int | None, list[Webhook]] = {}

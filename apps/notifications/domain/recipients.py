@@ -9,11 +9,14 @@ from apps.accounts.models import Membership, User
 from apps.core.domain.event_kinds import kind_of
 from apps.core.enums import Audience, Group
 from apps.core.models import Event
+from apps.diagnosis.domain.groups import experiments_in
+from apps.diagnosis.models import FailureGroup
 from apps.notifications.enums import Level
 from apps.notifications.models import Follow
 from apps.production.domain.approvals.requirements import approval_facts, possible_signers, slots_of
 from apps.production.domain.holds import requests_under
 from apps.production.models import Hold, Request
+from apps.statusboard.models import Incident
 
 
 def concerned_by(event: Event, request: Request) -> dict[int, Group]:
@@ -60,6 +63,32 @@ def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[i
     for user in _named(event):
         reasons.setdefault(user, set()).add(Audience.MENTIONED)
     return _groups(event, reasons), {experiment for _, experiment, *_ in rows}
+
+
+def concerned_by_failures(event: Event, target: FailureGroup | Incident) -> dict[int, Group]:
+    """Return the users whom an event of a failure group or an incident concerns with their group.
+
+    Liaisons are those of all experiments with jobs in the group, who may triage it.
+    """
+    operators = Q(role__in=[Role.APPROVER, Role.SHIFTER], experiment=None)
+    found = {Audience.OPERATORS: set(Membership.objects.filter(operators).values_list("user_id", flat=True))}
+    if isinstance(target, FailureGroup):
+        found[Audience.OWNER] = set(User.objects.filter(username=target.owner).values_list("pk", flat=True))
+        found[Audience.LIAISONS] = _liaisons_of_all(experiments_in(target))
+    reasons: dict[int, set[Audience]] = {}
+    for audience, users in found.items():
+        for user in users:
+            reasons.setdefault(user, set()).add(audience)
+    return _groups(event, reasons)
+
+
+def _liaisons_of_all(experiments: set[int | None]) -> set[int]:
+    """Return the liaisons who are so for each of these experiments."""
+    liaisons: dict[int | None, set[int]] = {}
+    for experiment, user in Membership.objects.filter(role=Role.LIAISON).values_list("experiment_id", "user_id"):
+        liaisons.setdefault(experiment, set()).add(user)
+    of_each = [liaisons.get(one, set()) if one is not None else set() for one in experiments]
+    return set.intersection(*of_each) if of_each else set()
 
 
 def _candidates(event: Event, request: Request) -> dict[Audience, set[int]]:

@@ -1,0 +1,139 @@
+"""Batches of retries in the API: dry run, plan, progress, cancellation."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from rest_framework import mixins, serializers
+from rest_framework.decorators import action
+from rest_framework.response import Response
+
+from apps.accounts.api import ApiRequest, ApiViewSet, command
+from apps.accounts.models import User
+from apps.core.api.input import checked_data
+from apps.core.errors import InvalidFields
+from apps.production.domain.reasons import MAX_REASON
+from apps.submission.domain.retrying import batches
+from apps.submission.domain.retrying.eligibility import Limits, Source
+from apps.submission.enums import LeftOut
+from apps.submission.models import RetryBatch
+from apps.submission.web.retries import source_or_404
+
+SOURCES = ("group", "incident", "job")
+
+
+class SourceSerializer(serializers.Serializer[Any]):
+    """What failed jobs are retried for, and the limits of the batch."""
+
+    kind = serializers.ChoiceField(choices=SOURCES)
+    id = serializers.IntegerField(min_value=1, max_value=2**63 - 1, help_text="Of the group, incident or job.")
+    attempts = serializers.IntegerField(
+        min_value=1, max_value=batches.MOST_ATTEMPTS, default=batches.ATTEMPTS, help_text="Maximum attempts of a job."
+    )
+    of_stage = serializers.IntegerField(
+        min_value=0,
+        max_value=batches.MOST_OF_STAGE,
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Maximum retried jobs of a stage, earlier retries included; null for no limit.",
+    )
+
+
+class BatchWriter(SourceSerializer):
+    """A batch to plan."""
+
+    step = serializers.IntegerField(min_value=1, max_value=batches.MOST_STEP, default=batches.STEP)
+    pause_minutes = serializers.IntegerField(
+        min_value=0, max_value=batches.MOST_PAUSE_MINUTES, default=batches.PAUSE_MINUTES
+    )
+    reason = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON, default="")
+
+
+class BatchReasonWriter(serializers.Serializer[Any]):
+    """The reason of a change of a batch."""
+
+    reason = serializers.CharField(required=False, allow_blank=True, max_length=MAX_REASON, default="")
+
+
+class DryRunSerializer(serializers.Serializer[Any]):
+    """Jobs to retry and those left out by reason, by primary key."""
+
+    jobs = serializers.IntegerField()
+    eligible = serializers.ListField(child=serializers.IntegerField())
+    core_seconds = serializers.IntegerField(help_text="Of the failed attempts of the eligible jobs.")
+    left_out = serializers.DictField(
+        child=serializers.ListField(child=serializers.IntegerField()), help_text=f"By {', '.join(LeftOut.values)}."
+    )
+
+
+class BatchReader(serializers.ModelSerializer[RetryBatch]):
+    """A batch of retries; `jobs` are their numbers by state."""
+
+    group = serializers.IntegerField(source="group_id", allow_null=True)
+    incident = serializers.IntegerField(source="incident_id", allow_null=True)
+    job = serializers.IntegerField(source="job_id", allow_null=True)
+    jobs = serializers.SerializerMethodField()
+
+    class Meta:
+        model = RetryBatch
+        fields = [
+            *("id", "title", "group", "incident", "job", "state", "step", "pause_minutes", "reason", "jobs"),
+            *("created_at", "created_by", "released_at", "ended_at"),
+        ]
+
+    def get_jobs(self, batch: RetryBatch) -> dict[str, int]:
+        return batches.counts_of(batch)
+
+
+class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiViewSet[RetryBatch]):
+    """Batches of retries: failed jobs of a group, an incident or one job, released in steps."""
+
+    serializer_class = BatchReader
+    lookup_value_regex = r"\d{1,18}"
+
+    def get_queryset(self) -> QuerySet[RetryBatch]:
+        return batches.visible_batches(self.request.user)
+
+    @extend_schema(parameters=[SourceSerializer], responses=DryRunSerializer)
+    @action(detail=False, url_path="dry-run")
+    def dry_run(self, request: ApiRequest) -> Response:
+        """Return what a batch would retry and what not, and why. Changes nothing."""
+        given = checked_data(SourceSerializer(data=request.query_params))
+        source = _source(request.user, given)
+        limits = Limits(given["attempts"], given["of_stage"])
+        found = batches.dry_run(source=source, user=request.user, limits=limits)
+        return Response(
+            {
+                "jobs": found.jobs,
+                "eligible": [one.verdict.job_id for one in found.eligible],
+                "core_seconds": found.core_seconds,
+                "left_out": {reason: [row.job_id for row in rows] for reason, rows in found.left_out.items()},
+            }
+        )
+
+    @command(BatchWriter, BatchReader, code=201)
+    def create(self, *, by: User, **given: Any) -> RetryBatch:
+        """Retry all eligible jobs of a group, an incident, or one job. For approvers and shifters."""
+        source = _source(by, given)
+        values = {name: value for name, value in given.items() if name not in ("kind", "id")}
+        return batches.plan_batch(source=source, by=by, **values)
+
+    @command(BatchReasonWriter, BatchReader)
+    def cancel(self, batch: RetryBatch, **given: Any) -> RetryBatch:
+        """Cancel the jobs that are not released yet; released ones continue."""
+        batches.cancel_batch(batch=batch, **given)
+        return self.get_object()
+
+    @command(BatchReasonWriter, BatchReader)
+    def resume(self, batch: RetryBatch, **given: Any) -> RetryBatch:
+        """Go on with a batch that stopped because too many retries failed again."""
+        return batches.resume_batch(batch=batch, **given)
+
+
+def _source(user: User, given: dict[str, Any]) -> Source:
+    try:
+        return source_or_404(user, given["kind"], given["id"])
+    except Http404:
+        raise InvalidFields({"id": ["Not found, or you do not have access."]}) from None

@@ -1,0 +1,76 @@
+"""Failure groups and the end of outages are told to those who can do something about them."""
+
+from datetime import timedelta
+
+import pytest
+
+from apps.core.domain.events import publish
+from apps.core.enums import Group
+from apps.core.models import Event
+from apps.diagnosis.domain.causes import mark_dirty, recount_dirty_hours
+from apps.diagnosis.models import FailureGroup
+from apps.jobs.domain.records import hour_of
+from apps.notifications.domain.notifications import visible_notifications
+from apps.notifications.models import Notification
+from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.enums import State
+from tests.factories import clusters, jobs, people, statusboard
+from tests.factories.verdicts import verdict
+from tests.notifications.told import FRIDAY as AT
+from tests.notifications.told import deliver
+
+pytestmark = pytest.mark.django_db
+
+
+def told():
+    return sorted(Notification.objects.values_list("user__username", "group"))
+
+
+def failed_group(*experiments, owner=""):
+    group = FailureGroup.objects.create(
+        fingerprint="f", verdict="service", title="samweb", status_at=AT, first_seen_at=AT, last_seen_at=AT, owner=owner
+    )
+    for number, experiment in enumerate(experiments, 1):
+        job = jobs.row(clusters.cluster(f"c{number}"), number, at=AT, experiment=experiment)
+        verdict(job, at=AT, group=group)
+        mark_dirty([hour_of(AT)])
+    return group
+
+
+def test_new_group_is_told_to_the_opg_and_those_who_may_triage_it(nova, liaison, other_liaison, shifter, approver):
+    group = failed_group(nova, owner=other_liaison.username)
+    publish(kind="group.new", target=group, by="diagnosis", at=AT)
+    publish(kind="group.moved", target=group, by=liaison, at=AT)
+    deliver()
+    people_told = {name for name, kind in told() if kind == Group.FAILURES}
+    assert people_told == {liaison.username, other_liaison.username, shifter.username, approver.username}
+    assert Notification.objects.count() == 4, "a change of status is told to nobody"
+    assert not visible_notifications(other_liaison).exists(), "the owner has no access any more"
+    assert visible_notifications(shifter).get().get_absolute_url() == group.get_absolute_url()
+
+
+def test_group_of_two_experiments_is_not_told_to_the_liaison_of_one(nova, dune, liaison, shifter):
+    group = failed_group(nova)
+    recount_dirty_hours()
+    job = jobs.row(clusters.cluster("other"), 9, at=AT + timedelta(minutes=1), experiment=dune)
+    verdict(job, at=AT, group=group)
+    publish(kind="group.regressed", target=group, by="diagnosis", at=AT)
+    deliver()
+    assert told() == [(shifter.username, Group.FAILURES)]
+
+
+def test_end_of_an_outage_is_told_with_the_jobs_to_retry(nova, shifter, liaison):
+    samweb = statusboard.service("samweb", people.LONG_AGO)
+    farm = clusters.cluster(service=samweb)
+    incident = open_incident(
+        service=samweb, state=State.DOWN, title="503", by=shifter, at=AT, started_at=AT - timedelta(hours=1)
+    )
+    for number in (1, 2):
+        job = jobs.row(farm, number, at=AT + timedelta(minutes=5), experiment=nova)
+        verdict(job, at=AT, service="samweb", later_state="completed" if number == 2 else "")
+    close_incident(incident=incident, by=shifter, at=AT + timedelta(hours=1), reason="Restarted.")
+    deliver()
+    deliver()  # what the first round published
+    assert Event.objects.get(kind="impact.retryable").reason == "samweb is back: 1 job can be retried."
+    assert told() == [(shifter.username, Group.FAILURES)]
+    assert Notification.objects.get().get_absolute_url() == f"/retries/incident/{incident.pk}/"
