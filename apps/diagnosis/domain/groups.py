@@ -74,8 +74,8 @@ def may_triage(user: User, group: FailureGroup) -> bool:
 def experiments_in(group: FailureGroup) -> set[int | None]:
     """Return the experiments with jobs in a group; also those of a group that is not counted yet."""
     counted = set(_totals(group).order_by().values_list("experiment", flat=True).distinct())
-    newest = Verdict.objects.filter(group=group).order_by("-ended_at", "-pk").values_list("experiment", flat=True)
-    return counted | set(newest[:1])
+    newest = Verdict.objects.filter(group=group).order_by("-ended_at", "-pk").first()
+    return counted | ({newest.experiment_id} if newest else set())
 
 
 def _totals(group: FailureGroup) -> QuerySet[CauseTotals]:
