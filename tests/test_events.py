@@ -128,10 +128,13 @@ def test_words_are_a_predicate_without_a_full_stop():
     assert [kind for kind in KINDS.values() if not re.match(begins, kind.words + " ")] == []
 
 
-def test_only_events_of_requests_holds_and_webhooks_notify():
+def test_only_events_of_requests_holds_failures_and_webhooks_notify():
+    unwatched = {Audience.MENTIONED, Audience.OWNER}
     for kind in KINDS.values():
-        assert not kind.notifies or kind.name.startswith(("request.", "hold.", "webhook.")), kind
-        assert Audience.WATCHERS in kind.notifies or kind.notifies.keys() <= {Audience.MENTIONED, Audience.OWNER}, kind
+        is_of_failures = kind.name.startswith(("group.", "impact."))
+        others = unwatched | ({Audience.OPERATORS, Audience.LIAISONS} if is_of_failures else set())
+        assert not kind.notifies or is_of_failures or kind.name.startswith(("request.", "hold.", "webhook.")), kind
+        assert Audience.WATCHERS in kind.notifies or kind.notifies.keys() <= others, kind
 
 
 def test_values_of_the_event_are_filled_in_and_missing_ones_are_a_dash():
