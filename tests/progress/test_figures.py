@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import timedelta
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request
 from apps.progress.domain.progress import progress_now
+from tests.factories.jobs import ran as jobs_ran
 from tests.factories.jobs import record
 from tests.factories.requests import request_in, stage
 from tests.progress.test_transitions import SENT, ran
@@ -41,11 +43,14 @@ def test_a_test_that_ended_shortly_before_the_start_is_not_production(alps, test
 
 def test_jobs_that_finished_after_the_queue_was_read_do_not_run_any_more(alps, tested):
     begun = SENT + 10 * MINUTE
-    QueueReading.objects.create(cluster=alps, at=begun + 10 * MINUTE)
+    read = begun + 20 * MINUTE
+    QueueReading.objects.create(cluster=alps, at=read)
     count = {"cluster": alps, "request": tested, "newest_submitted_at": begun}
     QueueCount.objects.create(**count, stage="generation", running=12, queued=8)
-    ran(alps, tested, "generation", *(record(n, submitted_at=begun, ended_at=begun + n * MINUTE) for n in range(1, 19)))
-    one = progress_now(tested, at=begun + 20 * MINUTE).stages[0]
+    for numbers, at in ((range(1, 11), read - MINUTE), (range(21, 29), read + 9 * MINUTE)):
+        finished = (record(n, submitted_at=begun, ended_at=begun + n * MINUTE) for n in numbers)
+        jobs_ran(alps, tested.key, "generation", *finished, at=at)
+    one = progress_now(tested, at=read + 10 * MINUTE).stages[0]
     assert (one.row.completed, one.waiting.running, one.waiting.queued, one.surplus) == (18, 4, 8, 10)
 
 
@@ -72,6 +77,37 @@ def test_figures_equal_a_recount_and_agree_with_each_other(alps, tested, seed):
         assert (shown == "0 %") == (one.row.completed == 0)
         assert (shown == "100 %") == (one.row.completed == one.row.wanted)
         assert (one.surplus > 0) == (one.row.completed > one.row.wanted)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_states_never_add_up_to_more_than_the_jobs(alps, tested, seed):
+    """Random attempts and requeues; queues listed some minutes late, with jobs collected before, between and after."""
+    random, begun = Random(seed), SENT + timedelta(hours=1)
+    read = begun + random.randrange(60, 200) * MINUTE
+    listed = read - random.randrange(5) * MINUTE
+    collected = [read + random.choice((-30, -3, -1)) * MINUTE, read + random.randrange(60) * MINUTE]
+    count = QueueCount(cluster=alps, request=tested, stage="generation", newest_submitted_at=begun)
+    records = []
+    for job in range(20):
+        started, attempts = begun + random.randrange(200) * MINUTE, random.choice((1, 1, 1, 2, 3))
+        count.queued += started > listed
+        for attempt in range(1, attempts + 1):
+            ended = started + random.randrange(1, 60) * MINUTE
+            state = random.choice(STATES) if attempt == attempts else JobState.NODE_FAIL
+            count.running += started <= listed < ended
+            times = {"submitted_at": begun, "started_at": started, "ended_at": ended}
+            records.append(record(job, state=state, attempt=attempt, **times))
+            started = ended
+    QueueReading.objects.create(cluster=alps, at=read)
+    count.save()
+    for since, until in pairwise([begun, *collected]):
+        mine = [one for one in records if since < one.ended_at <= until]
+        jobs_ran(alps, tested.key, "generation", *mine, at=until)
+    one = progress_now(tested, at=max(collected)).stages[0]
+    shown = (one.row.completed, one.waiting.queued, one.waiting.running, one.failed_now)
+    assert min(shown) >= 0
+    assert sum(shown) <= 20, shown
+    assert one.surplus == 0
 
 
 @pytest.mark.parametrize(

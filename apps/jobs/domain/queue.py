@@ -3,18 +3,18 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Count, Q
 
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentJobs, KnowsQueue, SchedulerError
 from apps.jobs.domain.live import store_live
-from apps.jobs.domain.proof import Claims
+from apps.jobs.domain.proof import SKEW, Claims
 from apps.jobs.domain.records import clean_text
 from apps.jobs.enums import Proof
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
@@ -125,15 +125,26 @@ def _named(cluster: Cluster, jobs: list[CurrentJobs], origins: Origins) -> dict[
 
 @dataclass(frozen=True)
 class Waiting:
-    """Unfinished jobs."""
+    """Unfinished jobs. `doubtful` jobs are among the finished ones too: they ended about when the queue was read."""
 
     queued: int = 0
     running: int = 0
     held: int = 0
+    doubtful: int = 0
 
     @property
     def all(self) -> int:
         return self.queued + self.running + self.held
+
+    def at_most(self, jobs: int) -> "Waiting":
+        """Return it without as many doubtful jobs as are more than these."""
+        over = min(self.doubtful, max(0, self.all - max(0, jobs)))
+        return replace(self.less(over), doubtful=self.doubtful - over)
+
+    def less(self, finished: int) -> "Waiting":
+        """Return it without jobs that have finished: they were running, or else queued."""
+        queued = max(0, self.queued - max(0, finished - self.running))
+        return replace(self, queued=queued, running=max(0, self.running - finished))
 
 
 def queue_known() -> tuple[datetime | None, list[str]]:
@@ -147,23 +158,29 @@ def queue_known() -> tuple[datetime | None, list[str]]:
 def waiting_of(request: Request) -> dict[str, Waiting]:
     """Return the unfinished jobs of each stage, by its name in lower case.
 
-    As of the last readings, without jobs that have finished since: those are among the finished ones already.
+    As of the last readings, without jobs that have finished since: those are among the finished ones already. What a
+    scheduler lists may be older than its answer, and its clock may be slow.
     """
     rows = list(QueueCount.objects.filter(request=request).select_related("cluster__queue_reading"))
     if not rows:
         return {}
     read = {row.cluster_id: reading.at for row in rows if (reading := getattr(row.cluster, "queue_reading", None))}
     gone: Counter[tuple[int, str]] = Counter()
-    since = Q(pk=None)
+    doubtful: Counter[tuple[int, str]] = Counter()
+    about, since = Q(pk=None), Q(pk=None)
     for cluster, moment in read.items():
-        since |= Q(cluster=cluster, submitted_at__lte=moment, ended_at__gt=moment)
-    ended = Job.objects.filter(since, request_key=request.key, experiment=request.experiment_id)
-    for cluster, stage in ended.values_list("cluster_id", "stage"):
-        gone[cluster, stage.casefold()] += 1
+        listed = Q(cluster=cluster, submitted_at__lte=moment)
+        about |= listed & (Q(ended_at__gt=moment - SKEW) | Q(collected_at__gt=moment))
+        since |= listed & Q(ended_at__gt=moment)
+    ended = Job.objects.filter(about, request_key=request.key, experiment=request.experiment_id)
+    counts = ended.order_by().values_list("cluster_id", "stage").annotate(all=Count("pk"), since=Count("pk", since))
+    for cluster, stage, jobs, later in counts:
+        gone[cluster, stage.casefold()] += later
+        doubtful[cluster, stage.casefold()] += jobs - later
     sums: dict[str, Waiting] = {}
     for row in rows:
-        one, left = sums.get(row.stage.casefold(), Waiting()), gone[row.cluster_id, row.stage.casefold()]
-        queued = max(0, row.queued - max(0, left - row.running))
-        running = max(0, row.running - left)
-        sums[row.stage.casefold()] = Waiting(one.queued + queued, one.running + running, one.held + row.held)
+        stage, key = row.stage.casefold(), (row.cluster_id, row.stage.casefold())
+        one, left = sums.get(stage, Waiting()), Waiting(row.queued, row.running, row.held).less(gone[key])
+        held, late = one.held + left.held, one.doubtful + doubtful[key]
+        sums[stage] = Waiting(one.queued + left.queued, one.running + left.running, held, late)
     return sums

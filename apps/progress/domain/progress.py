@@ -37,8 +37,11 @@ class StageNow:
 
     @property
     def failed_now(self) -> int:
-        """Return how many requested jobs have finished without completing."""
-        return max(0, self.row.ended - self.row.completed)
+        """Return how many requested jobs have finished without completing, and are not in the queue again."""
+        failed, waiting = max(0, self.row.ended - self.row.completed), self.waiting.all if self.waiting else 0
+        if self.row.wanted is None:
+            return failed
+        return max(0, min(failed, self.row.wanted - self.row.completed - waiting))
 
     @property
     def core_hours_used(self) -> float:
@@ -139,6 +142,8 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
     stages = []
     for row, expected in zip(rows, ends, strict=True):
         mine = waiting.get(row.stage.casefold(), Waiting()) if queue_as_of else None
+        if mine and row.wanted is not None:
+            mine = mine.at_most(row.wanted - row.completed)
         known = counted.get(row.asked.pk, StageCounts()) if row.asked else StageCounts()
         located = is_located(row.asked) if row.asked and must_be_located(row.asked) else None
         taken = accepted.get(row.asked.pk) if row.asked else None

@@ -98,7 +98,9 @@ def _of_jobs(request: Request, standings: Sequence[StageStanding]) -> list[Short
         stage = standing.stage
         name, asked = stage.name.casefold(), stage.jobs or 0
         completed = sums.get(name, Sums()).completed - without.get((request.key, name), LeftOut()).completed
-        obstacle = _obstacle(waiting.get(name, Waiting()).all, asked, max(0, completed))
+        unfinished = waiting.get(name, Waiting())
+        in_queue = unfinished.at_most(asked - completed).all if asked else unfinished.all
+        obstacle = _obstacle(in_queue, asked, max(0, completed))
         found.append(Shortfall(stage, asked, max(0, completed), obstacle, standing.acceptance))
     return found
 

@@ -12,7 +12,8 @@ from apps.clusters.schedulers.slurm.sacct import new_delimiter, read_number, rea
 _FIELDS = ("%F", "%V", "%u", "%a", "%j", "%o")
 # ID of the array or job, time of submission, account, state, reason.
 _CURRENT_FIELDS = ("%F", "%V", "%a", "%T", "%r")
-_NOT_ENDED = "PENDING,CONFIGURING,RUNNING,SUSPENDED,COMPLETING"
+#: Not COMPLETING: such a job has ended, and accounting reports it.
+_NOT_ENDED = "PENDING,CONFIGURING,RUNNING,SUSPENDED"
 _HELD_FOR = {"JobHeldUser", "JobHeldAdmin"}
 
 
