@@ -1,16 +1,96 @@
-"""The documentation that comes with the portal, page by page, as it is written."""
+"""The documentation that comes with the portal, page by page."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
+from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_safe
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+_OTHER_PAGE = re.compile(r"([\w-]+)\.md(#.*)?")
+_ELSEWHERE = ("http://", "https://", "mailto:", "#")
+
+
+@dataclass(frozen=True)
+class Document:
+    title: str
+    html: SafeString
+
+
+@cache
+def titles() -> Mapping[str, str]:
+    """Return the titles of the pages of `docs/` by name."""
+    files = sorted((settings.BASE_DIR / "docs").glob("*.md"))
+    return {file.stem: file.open(encoding="utf-8").readline().lstrip("# ").rstrip() for file in files}
+
+
+@cache
+def page(name: str) -> Document:
+    """Return one of these pages as HTML; its first heading is the title."""
+    text = (settings.BASE_DIR / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    return Document(titles()[name], html_of(text.partition("\n")[2], titles().keys()))
+
+
+def html_of(text: str, names: Collection[str]) -> SafeString:
+    """Return Markdown as HTML. Raw HTML is escaped; links to pages other than `names` lose their address."""
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = markdown.parse(text)
+    for opening, inline in zip(tokens, [*tokens[1:], None], strict=True):
+        if opening.type == "heading_open" and inline is not None:
+            opening.attrSet("id", _anchor(inline.content))
+        if opening.children:
+            opening.children = _with_addresses(opening.children, names)
+    # Safe: the renderer escapes text and raw HTML, and refuses addresses such as javascript:.
+    html = markdown.renderer.render(tokens, markdown.options, {})
+    number = count(1)
+    region = '<div class="scroll" tabindex="0" role="region" aria-label="Table {}"><table>'
+    html = re.sub("<table>", lambda _: region.format(next(number)), html).replace("</table>", "</table></div>")
+    return mark_safe(html)  # noqa: S308
+
+
+def _with_addresses(tokens: Sequence[Token], names: Collection[str]) -> list[Token]:
+    """Return inline content whose links lead to pages of the portal, with the words of images for images."""
+    kept, drops = [], 0
+    for token in tokens:
+        if token.type == "link_open":
+            address = _address(str(token.attrs["href"]), names)
+            drops += not address
+            token.attrs["href"] = address
+            if not address:
+                continue
+        elif token.type == "link_close" and drops:
+            drops -= 1
+            continue
+        kept.append(Token("text", "", 0, content=token.content) if token.type == "image" else token)
+    return kept
+
+
+def _address(address: str, names: Collection[str]) -> str:
+    if address.startswith(_ELSEWHERE):
+        return address
+    found = _OTHER_PAGE.fullmatch(address)
+    if found is None or found[1] not in names:
+        return ""
+    return reverse("core:help", args=[found[1]]) + (found[2] or "")
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor of a heading as GitHub makes it: `The approver's desk` as `the-approvers-desk`."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 @require_safe
 def help_page(request: HttpRequest, document: str) -> HttpResponse:
     """Show one page of `docs/`. Only names that are there are opened."""
-    pages = {page.stem: page for page in sorted((settings.BASE_DIR / "docs").glob("*.md"))}
-    if document not in pages:
+    if document not in titles():
         raise Http404
-    context = {"document": document, "documents": pages, "text": pages[document].read_text(encoding="utf-8")}
+    context = {"document": document, "titles": titles(), "page": page(document)}
     return render(request, "core/help.html", context)
