@@ -28,6 +28,8 @@ REQUESTER = "hyhnnn"
 OPG_APPROVER = "hnhynn"
 OPERATOR = "hnhyyn"
 EITHER = "hyhynn"
+PROPOSER = "nyyyyy"
+APPROVER_OR_ADMIN = "nnnyny"
 NONE = "hhhhhh"
 
 PUBLIC = {
@@ -212,6 +214,12 @@ EXPECTED = {
     "diagnosis:failures": ALL,
     "diagnosis:group": OF_EXPERIMENT,
     "diagnosis:harvest-again": OF_EXPERIMENT,
+    "diagnosis:decide-known-error": APPROVER_OR_ADMIN,
+    "diagnosis:known-error": ALL,
+    "diagnosis:known-error-change": ALL,
+    "diagnosis:known-error-edit": PROPOSER,
+    "diagnosis:known-error-new": PROPOSER,
+    "diagnosis:known-errors": ALL,
     "diagnosis:log": OF_EXPERIMENT,
     "diagnosis:raw-log": OF_EXPERIMENT,
     "diagnosis:verdict": OF_EXPERIMENT,

@@ -11,8 +11,8 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.core.web.moments import MomentFilter
 from apps.core.web.query import AnyOf
-from apps.diagnosis.enums import GroupKind, GroupStatus, VerdictKind
-from apps.diagnosis.models import CauseTotals, FailureGroup, Verdict
+from apps.diagnosis.enums import Category, GroupKind, GroupStatus, Role, VerdictKind
+from apps.diagnosis.models import CauseTotals, FailureGroup, KnownError, Verdict
 from apps.jobs.enums import NONE
 
 WINDOWS = [("24", "24 hours"), ("168", "7 days"), ("720", "30 days")]
@@ -118,3 +118,41 @@ class FailureGroups(AnyOf):
     class Meta:
         model = FailureGroup
         fields = ["verdict", "status", "kind", "owner", "service", "cause", "since"]
+
+
+_IN_STATE = {
+    "enabled": Q(enabled=True),
+    "disabled": Q(enabled=False),
+    "passive": Q(passive=True, enabled=True),
+    "own": Q(shipped=None),
+}
+
+
+class KnownErrors(_OfExperiment):
+    """Filters of known errors, on the page and in the API."""
+
+    q = django_filters.CharFilter(method="with_words", label="Search", max_length=200)
+    category = django_filters.ChoiceFilter(choices=Category.choices, empty_label="Any")
+    role = django_filters.ChoiceFilter(choices=Role.choices, empty_label="Any")
+    service = django_filters.CharFilter(lookup_expr="iexact", max_length=64)
+    state = django_filters.ChoiceFilter(
+        choices=[("enabled", "Enabled"), ("disabled", "Disabled"), ("passive", "Passive"), ("own", "Made here")],
+        method="in_state",
+        label="State",
+        empty_label="Any",
+    )
+
+    class Meta:
+        model = KnownError
+        fields = ["q", "category", "role", "service", "experiment", "state"]
+
+    def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        """Keep known errors with these words in ID, title, pattern, example or service or owner."""
+        names = ("id", "title", "regex", "example", "service", "owner")
+        words = Q()
+        for each in names:
+            words |= Q(**{f"{each}__icontains": value})
+        return rows.filter(words)
+
+    def in_state(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        return rows.filter(_IN_STATE[value])

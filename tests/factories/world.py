@@ -11,7 +11,7 @@ from apps.archive.wire.entry import CapturedJob
 from apps.core import tasks
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.harvest import harvest_log
-from apps.diagnosis.models import FailureGroup, LogHarvest
+from apps.diagnosis.models import FailureGroup, KnownErrorChange, LogHarvest
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.notifications.domain.webhooks import add_webhook
@@ -63,6 +63,9 @@ class World:
             "token_key": {"*": "nothing1"},
             "job": {"*": self.job.pk},
             "pk": {
+                "known-error-change": KnownErrorChange.objects.filter(known_error="DNS").get().pk,
+                "decide-known-error": KnownErrorChange.objects.filter(known_error="DNS").get().pk,
+                "known-error": "DNS",
                 "archive": self.archived.pk,
                 "api:archived-job": self.archived.pk,
                 "statusboard:map-alert": self.alert.pk,

@@ -46,14 +46,15 @@ def latin_options() -> re2.Options:
     return options
 
 
-def _compile(regex: str) -> re2._Regexp:
+def compile_pattern(regex: str) -> re2._Regexp:
+    """Compile a pattern for whole lines. Raises `re2.error`."""
     return re2.compile(f"(?m){regex}".encode(), latin_options())
 
 
 def regex_fault(regex: str, example: str) -> str:
     """Return why a known error cannot have this expression: not linear, or its example is missed; else ""."""
     try:
-        compiled = _compile(regex)
+        compiled = compile_pattern(regex)
     except re2.error as error:
         why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         hint = " (RE2 has no lookaround and no back-references)" if _NOT_LINEAR.search(regex) else ""
@@ -158,7 +159,7 @@ class Catalogue:
     def __init__(self, patterns: Sequence[Pattern], version: str) -> None:
         """Compile valid patterns. Raises `CatalogueError` if they need too much memory together."""
         self.patterns, self.version = tuple(patterns), version
-        self._regexes = [_compile(pattern.regex) for pattern in self.patterns]
+        self._regexes = [compile_pattern(pattern.regex) for pattern in self.patterns]
         try:
             self._set = self._matcher(range(len(self.patterns)))
         except re2.error as error:

@@ -3,6 +3,7 @@
 from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models.functions import Upper
+from django.urls import reverse
 
 from apps.accounts.models import Experiment
 from apps.diagnosis.enums import Advice, Category, ChangeState, Role
@@ -73,6 +74,9 @@ class KnownError(models.Model):
     def __str__(self) -> str:
         return self.id
 
+    def get_absolute_url(self) -> str:
+        return reverse("diagnosis:known-error", args=[self.pk])
+
 
 class KnownErrorChange(models.Model):
     """A change of a known error: proposed, applied as a version, or rejected. `values` has all its fields after it."""
@@ -100,3 +104,6 @@ class KnownErrorChange(models.Model):
 
     def __str__(self) -> str:
         return self.known_error
+
+    def get_absolute_url(self) -> str:
+        return reverse("diagnosis:known-error-change", args=[self.pk])

@@ -1,5 +1,6 @@
 """Pages of failure groups: the triage list, one group, and what users do with them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
@@ -24,7 +26,8 @@ from apps.diagnosis.domain import group_list, groups
 from apps.diagnosis.domain.causes import last_decided_at
 from apps.diagnosis.enums import GROUP_MOVES, GroupStatus
 from apps.diagnosis.filters import Failures
-from apps.diagnosis.models import CauseTotals, Evidence, FailureGroup, Verdict
+from apps.diagnosis.models import CauseTotals, Evidence, FailureGroup, KnownError, Verdict
+from apps.diagnosis.permissions import may_propose_known_errors
 from apps.diagnosis.web.forms import GroupForm
 from apps.jobs.domain.records import hour_of
 
@@ -110,22 +113,32 @@ def _page(request: AuthenticatedRequest, found: FailureGroup, form: GroupForm | 
     verdicts = Verdict.objects.visible_to(request.user).filter(group=found).select_related("job__cluster", "experiment")
     newest = list(verdicts.order_by("-ended_at", "-pk")[:JOBS_SHOWN])
     sees_all = groups.sees_all_of(request.user, found)
+    evidence = list(Evidence.objects.filter(harvest__job=newest[0].job_id).order_by("offset")[:6]) if newest else []
     context = {
         "group": found,
         "row": row,
         "chart": _chart(row, end),
         "example": newest[0] if newest else None,
-        "evidence": Evidence.objects.filter(harvest__job=newest[0].job_id).order_by("offset")[:6] if newest else [],
+        "evidence": evidence,
+        "make_known": _make_known(found, evidence) if may_propose_known_errors(request.user) else "",
         "verdicts": newest,
         "traits": found.profile if sees_all else [],
         "sees_all": sees_all,
         "may_triage": groups.may_triage(request.user, found),
+        "known_error": KnownError.objects.filter(pk=found.cause).first() if found.cause else None,
         "notes": found.notes.all(),
         "events": events_of(found).order_by("-id")[:EVENTS_SHOWN],
         "form": form or GroupForm(initial={"owner": found.owner or request.user.username}),
         "moves": _moves(found),
     }
     return render(request, "diagnosis/group.html", context, status=400 if form else 200)
+
+
+def _make_known(found: FailureGroup, evidence: Sequence[Evidence]) -> str:
+    """Return the address of the form for a known error made from this group, by the line that decided."""
+    lines = [row.text for row in evidence if row.pattern == found.cause] or [found.line]
+    query = {"line": lines[0], "service": found.service, "verdict": found.verdict}
+    return f"{reverse('diagnosis:known-error-new')}?{urlencode(query)}" if lines[0] and not found.host else ""
 
 
 def _moves(found: FailureGroup) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.diagnosis.web import groups, logs, views
+from apps.diagnosis.web import groups, known_errors, logs, views
 
 app_name = "diagnosis"
 urlpatterns = [
@@ -13,5 +13,11 @@ urlpatterns = [
     path("failures/act/", groups.act_on_several, name="act-on-groups"),
     path("failures/<int:pk>/", groups.group, name="group"),
     path("failures/<int:pk>/act/", groups.act, name="act-on-group"),
+    path("failures/known-errors/", known_errors.known_errors, name="known-errors"),
+    path("failures/known-errors/new/", known_errors.new_known_error, name="known-error-new"),
+    path("failures/known-errors/changes/<int:pk>/", known_errors.known_error_change, name="known-error-change"),
+    path("failures/known-errors/changes/<int:pk>/decide/", known_errors.decide_known_error, name="decide-known-error"),
+    path("failures/known-errors/<str:pk>/", known_errors.known_error, name="known-error"),
+    path("failures/known-errors/<str:pk>/edit/", known_errors.edit_known_error, name="known-error-edit"),
     path("failures/jobs/", views.failed_jobs, name="failed-jobs"),
 ]

@@ -1,0 +1,85 @@
+"""Jobs of known errors over time, from the hourly totals by cause: no raw job is counted."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Max, Sum
+from django.db.models.functions import TruncDay
+
+from apps.accounts.models import User
+from apps.diagnosis.models import CauseTotals, KnownErrorChange
+from apps.jobs.domain.records import hour_of
+
+DAYS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Failed jobs that a known error decided in 30 days: sums, the last one, and counts of each day, oldest first."""
+
+    jobs: int
+    succeeded: int
+    core_seconds: int
+    last: datetime
+    daily: list[int]
+
+
+def days_until(at: datetime) -> list[datetime]:
+    """Return the starts of the days that figures cover, in UTC, oldest first."""
+    today = hour_of(at).replace(hour=0)
+    return [today - timedelta(days=DAYS - 1 - number) for number in range(DAYS)]
+
+
+def figures_of(user: User, *, at: datetime, only: Collection[str] | None = None) -> dict[str, Figures]:
+    """Return the figures of the jobs that the user may see, by ID; without jobs, none."""
+    days = days_until(at)
+    totals = CauseTotals.objects.visible_to(user).filter(hour__gte=days[0]).exclude(cause="").order_by()
+    if only is not None:
+        totals = totals.filter(cause__in=only)
+    daily: dict[str, list[int]] = {}
+    for cause, day, jobs in (
+        totals.annotate(day=TruncDay("hour", tzinfo=at.tzinfo)).values_list("cause", "day").annotate(n=Sum("jobs"))
+    ):
+        counts = daily.setdefault(cause, [0] * DAYS)
+        counts[min(max((day - days[0]).days, 0), DAYS - 1)] += jobs
+    sums = totals.values_list("cause").annotate(
+        n=Sum("jobs"), later=Sum("succeeded"), cores=Sum("core_seconds"), last=Max("last_ended_at")
+    )
+    return {cause: Figures(jobs, later, cores, last, daily[cause]) for cause, jobs, later, cores, last in sums}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change with the fields that differ from the version before: (field, old, new)."""
+
+    change: KnownErrorChange
+    differences: list[tuple[str, str, str]]
+
+
+def differences(old: dict[str, object], new: dict[str, object]) -> list[tuple[str, str, str]]:
+    """Return (field, old, new) of each field that differs."""
+    names = {"regex": "pattern", "expires_at": "expires", "instructions": "what to do"}
+    return [
+        (names.get(name, name), _words(old.get(name)), _words(value))
+        for name, value in new.items()
+        if _words(old.get(name)) != _words(value)
+    ]
+
+
+def _words(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
+
+
+def history_of(known_error: str) -> list[Step]:
+    """Return all changes of a known error, newest first, each with what differs from the version before it."""
+    changes = list(KnownErrorChange.objects.filter(known_error=known_error).order_by("pk"))
+    steps: list[Step] = []
+    current: dict[str, object] = {}
+    for change in changes:
+        steps.append(Step(change, differences(current, change.values) if current else []))
+        if change.version:
+            current = change.values
+    return steps[::-1]

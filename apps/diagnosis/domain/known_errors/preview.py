@@ -1,0 +1,80 @@
+"""What a pattern would match, before it is saved: hits in the kept excerpts of failed and of successful jobs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from time import monotonic
+
+from django.db.models import QuerySet
+
+from apps.accounts.models import User
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.engine.catalogue import compile_pattern, matching_lines, text_of
+from apps.diagnosis.engine.plain_lines import clean
+from apps.diagnosis.models import LogExcerpt
+from apps.jobs.models import Job
+
+EXCERPTS, LINES, SECONDS = 1_000, 8, 3.0
+#: Excerpts of successful jobs are few: they are looked for among so many of the newest.
+RECENT = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewLine:
+    """A line that the pattern matches."""
+
+    job: Job
+    stream: str
+    offset: int
+    text: str
+
+
+@dataclass(slots=True)
+class Side:
+    """Excerpts of failed, or of successful jobs: how many were searched, in how many the pattern matches, and lines."""
+
+    searched: int = 0
+    matched: int = 0
+    lines: list[PreviewLine] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """Matches of a pattern in the newest excerpts that the user may see; `cut_short` if there was no time for all."""
+
+    failed: Side
+    successful: Side
+    cut_short: bool
+
+
+def preview_pattern(*, regex: str, experiment: str, user: User) -> Preview:
+    """Search the newest kept excerpts of both sides for a valid pattern, for at most three seconds."""
+    compiled, until, cut_short = compile_pattern(regex), monotonic() + SECONDS, False
+    failed, successful = Side(), Side()
+    for side, succeeded in ((failed, False), (successful, True)):
+        for excerpt in _excerpts(user, experiment, succeeded):
+            if monotonic() > until:
+                cut_short = True
+                break
+            side.searched += 1
+            data = clean(bytes(excerpt.data))
+            for number, (start, line) in enumerate(matching_lines(compiled, data)):
+                side.matched += number == 0
+                if len(side.lines) < LINES and number < 2:
+                    offset = excerpt.first_offset + start
+                    text = text_of(line[:400])
+                    side.lines.append(PreviewLine(excerpt.harvest.job, excerpt.stream, offset, text))
+                else:
+                    break
+    return Preview(failed, successful, cut_short)
+
+
+def _excerpts(user: User, experiment: str, succeeded: bool) -> Iterator[LogExcerpt]:
+    newest = LogExcerpt.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+    jobs: QuerySet[Job] = Job.objects.visible_to(user)
+    if experiment:
+        jobs = jobs.filter(experiment__key__iexact=experiment)
+    rows = LogExcerpt.objects.filter(pk__gt=newest - RECENT, harvest__job__in=jobs).order_by("-pk")
+    of_side = rows.filter(harvest__job__state=JobState.COMPLETED)
+    if not succeeded:
+        of_side = rows.exclude(harvest__job__state=JobState.COMPLETED)
+    return of_side.select_related("harvest__job__cluster")[:EXCERPTS].iterator(chunk_size=50)

@@ -1,0 +1,41 @@
+"""Propose a known error from a line of a log: its pattern by masking what varies, and an ID."""
+
+import re
+
+from apps.diagnosis.engine.plain_lines import peel
+
+LONGEST = 300
+#: What varies from job to job, the most specific first, and what stands for it in the pattern.
+_MASKS = (
+    ("url", r"[a-z][a-z0-9+.\-]{1,20}://[^\s'\"<>)]{1,300}", r"\S{1,300}"),
+    ("path", r"(?:~|\.{1,2})?/[\w.@%+:~\-]{1,100}(?:/[\w.@%+:~\-]{0,100}){0,40}", r"\S{1,300}"),
+    ("clock", r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+\-]\d\d:?\d\d)?", r"[\d:T .,Z+\-]{1,40}"),
+    ("uuid", r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", r"[0-9a-f\-]{36}"),
+    ("address", r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b", r"[\d.:]{1,21}"),
+    ("host", r"\b[a-z][a-z0-9\-]{0,62}(?:\.[a-z0-9\-]{1,62}){1,6}\.[a-z]{2,12}(?::\d{1,5})?\b", r"\S{1,200}"),
+    ("node", r"\b[a-z]{2,16}-?\d{2,6}(?:-\d{1,4})?\b", r"[\w\-]{1,40}"),
+    ("hex", r"\b0x[0-9a-fA-F]{1,16}\b|\b(?=[0-9a-f]*\d)[0-9a-f]{8,64}\b", r"[0-9a-fx]{1,66}"),
+    ("number", r"\d{1,30}(?:\.\d{1,30})?", r"[\d.]{1,40}"),
+)
+_VARIES = re.compile("|".join(f"(?P<{name}>{regex})" for name, regex, _ in _MASKS))
+_STANDS_FOR = {name: stands for name, _, stands in _MASKS}
+_SPECIAL = re.compile(r"([.^$*+?{}\[\]\\|()])")
+
+
+def pattern_of(line: str) -> str:
+    """Return a pattern that matches this line and others like it; "" for a line without words."""
+    message = peel(line).message[:LONGEST].strip()
+    parts, end = [], 0
+    for match in _VARIES.finditer(message):
+        parts += [_SPECIAL.sub(r"\\\1", message[end : match.start()]), _STANDS_FOR[str(match.lastgroup)]]
+        end = match.end()
+    parts.append(_SPECIAL.sub(r"\\\1", message[end:]))
+    return "".join(parts) if re.search(r"[A-Za-z]{3}", message) else ""
+
+
+def id_of(line: str, service: str = "") -> str:
+    """Return an ID from the service and the first words of a line: `SAMWEB-QUERY-REJECTED`."""
+    message = _VARIES.sub(" ", peel(line).message)
+    words = [service, *re.findall(r"[A-Za-z]{4,12}", message)]
+    kept = list(dict.fromkeys(re.sub(r"[^A-Z0-9]", "", word.upper()) for word in words))
+    return "-".join([word for word in kept if word and word not in {"ERROR", "FATAL", "FAILED"}][:3])

@@ -1,0 +1,65 @@
+"""The form of a known error."""
+
+from typing import Any, ClassVar
+
+from django import forms
+
+from apps.diagnosis.models import KnownError
+
+
+class KnownErrorForm(forms.ModelForm):
+    """All fields of a known error, and why it is changed; `base` is the version that the user has seen."""
+
+    reason = forms.CharField(
+        max_length=4000,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="Why; shown in the history.",
+    )
+    link = forms.URLField(required=False, assume_scheme="https", help_text="Ticket, documentation or status page.")
+    base = forms.IntegerField(min_value=0, widget=forms.HiddenInput)
+
+    class Meta:
+        model = KnownError
+        fields: ClassVar[list[str]] = [
+            "id",
+            "title",
+            "regex",
+            "example",
+            "category",
+            "service",
+            "role",
+            "advice",
+            "instructions",
+            "experiment",
+            "owner",
+            "link",
+            "expires_at",
+            "passive",
+            "enabled",
+        ]
+        widgets: ClassVar[dict[str, forms.Widget]] = {
+            "regex": forms.Textarea(attrs={"rows": 2, "class": "mono", "spellcheck": "false"}),
+            "example": forms.Textarea(attrs={"rows": 2, "class": "mono", "spellcheck": "false"}),
+            "instructions": forms.Textarea(attrs={"rows": 2}),
+            "expires_at": forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["example"].strip = False  # type: ignore[attr-defined]
+        self.fields["regex"].strip = False  # type: ignore[attr-defined]
+        if not self.instance._state.adding:
+            del self.fields["id"]
+
+    @property
+    def known_error(self) -> str:
+        """Return the ID of the known error."""
+        return str(self.cleaned_data.get("id") or self.instance.pk)
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as plain data, as changes keep them."""
+        given = {name: value for name, value in self.cleaned_data.items() if name not in {"id", "reason", "base"}}
+        given["experiment"] = given["experiment"].key if given["experiment"] else ""
+        given["expires_at"] = given["expires_at"].isoformat() if given["expires_at"] else None
+        return given

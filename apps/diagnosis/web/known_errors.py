@@ -1,0 +1,177 @@
+"""Pages of known errors: the list, one with its jobs and history, the form with its preview, proposals."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core import charts
+from apps.core.errors import InvalidFields, NotAllowed
+from apps.core.web.errors import show_errors
+from apps.diagnosis.domain.known_errors import figures
+from apps.diagnosis.domain.known_errors.changes import checked_row, decide_change, submit_change, values_of
+from apps.diagnosis.domain.known_errors.preview import Preview, preview_pattern
+from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of
+from apps.diagnosis.enums import Advice, Category, ChangeState, Role, VerdictKind
+from apps.diagnosis.filters import KnownErrors
+from apps.diagnosis.models import KnownError, KnownErrorChange
+from apps.diagnosis.permissions import may_edit_catalogue, may_propose_known_errors
+from apps.diagnosis.web.known_error_form import KnownErrorForm
+
+#: A known error made from a failure: category and advice by its verdict.
+BY_VERDICT = {
+    VerdictKind.SERVICE: (Category.SERVICE, Advice.RETRY),
+    VerdictKind.CODE: (Category.EXPERIMENT_CODE, Advice.DEBUG),
+    VerdictKind.RESOURCE: (Category.RESOURCE, Advice.HOLD),
+}
+
+
+def _proposals() -> QuerySet[KnownErrorChange]:
+    return KnownErrorChange.objects.filter(state=ChangeState.PROPOSED).order_by("pk")
+
+
+@require_safe
+def known_errors(request: AuthenticatedRequest) -> HttpResponse:
+    """List known errors with the jobs of 30 days, those with most jobs first."""
+    chosen = KnownErrors(request.GET, KnownError.objects.select_related("experiment"))
+    by_id = figures.figures_of(request.user, at=timezone.now())
+    rows = []
+    for row in chosen.qs:
+        found = by_id.get(row.pk)
+        words = f"30 days, at most {max(found.daily)} jobs a day" if found else ""
+        rows.append((row, found, charts.spark(found.daily, sentence=words) if found else ""))
+    rows.sort(key=lambda each: (-(each[1].jobs if each[1] else 0), each[0].pk))
+    context = {
+        "filter": chosen,
+        "rows": rows,
+        "proposals": _proposals(),
+        "may_propose": may_propose_known_errors(request.user),
+    }
+    return render(request, "diagnosis/known_errors.html", context)
+
+
+@require_safe
+def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
+    """Show one known error: what it says, its jobs of 30 days, proposals and history."""
+    row = get_object_or_404(KnownError.objects.select_related("experiment"), pk=pk)
+    at = timezone.now()
+    found = figures.figures_of(request.user, at=at, only=[pk]).get(pk)
+    days = figures.days_until(at)
+    daily = found.daily if found else [0] * len(days)
+    bins = [charts.Bin(f"{day:%d %b}", (jobs,)) for day, jobs in zip(days, daily, strict=True)]
+    words = f"{sum(daily)} jobs failed by it in 30 days, at most {max(daily)} in one day"
+    context = {
+        "row": row,
+        "figures": found,
+        "chart": charts.bars(bins, [charts.Series("jobs", "down")], sentence=words, heading="Day"),
+        "history": figures.history_of(pk),
+        "since": days[0],
+        "may_propose": may_propose_known_errors(request.user),
+        "may_edit": may_edit_catalogue(request.user),
+    }
+    return render(request, "diagnosis/known_error.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_known_error(request: AuthenticatedRequest) -> HttpResponse:
+    """Make a known error, from a line of a log or a failure group if the query has one."""
+    return _edit(request, None, _initial(request))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def edit_known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
+    row = get_object_or_404(KnownError.objects.select_related("experiment"), pk=pk)
+    return _edit(request, row, {"base": row.version})
+
+
+def _initial(request: AuthenticatedRequest) -> dict[str, Any]:
+    """Propose the fields from what the query says: `line`, `service`, `verdict`, `title`, `experiment`."""
+    query = request.GET
+    line, service = query.get("line", "")[:4000], query.get("service", "")[:64]
+    initial: dict[str, Any] = {"base": 0, "role": Role.CAUSE, "service": service}
+    if query.get("verdict") in list(BY_VERDICT):
+        initial["category"], initial["advice"] = BY_VERDICT[VerdictKind(query["verdict"])]
+    if line.strip():
+        initial |= {"example": line, "regex": pattern_of(line), "id": id_of(line, service)}
+    return initial
+
+
+def _edit(request: AuthenticatedRequest, row: KnownError | None, initial: dict[str, Any]) -> HttpResponse:
+    """Show the form; on a POST preview the pattern, or submit the change."""
+    if not may_propose_known_errors(request.user):
+        raise NotAllowed("Only the OPG and liaisons can propose known errors.")
+    form = KnownErrorForm(request.POST or None, instance=row, initial=initial)
+    preview = None
+    if request.method == "POST" and form.is_valid():
+        with show_errors(request, form):
+            checked_row(form.known_error, form.values())
+            if "preview" in request.POST:
+                preview = _preview(request, form.values())
+            else:
+                return redirect(_submit(request, form))
+    may_edit = may_edit_catalogue(request.user)
+    context = {"form": form, "row": row, "preview": preview, "may_edit": may_edit}
+    return render(request, "diagnosis/known_error_form.html", context, status=400 if form.errors else 200)
+
+
+def _preview(request: AuthenticatedRequest, values: dict[str, Any]) -> Preview:
+    return preview_pattern(regex=values["regex"], experiment=values["experiment"], user=request.user)
+
+
+def _submit(request: AuthenticatedRequest, form: KnownErrorForm) -> KnownError | KnownErrorChange:
+    change = submit_change(
+        known_error=form.known_error,
+        values=form.values(),
+        by=request.user,
+        at=timezone.now(),
+        reason=form.cleaned_data["reason"],
+        base=form.cleaned_data["base"],
+    )
+    if change.state == ChangeState.PROPOSED:
+        messages.success(request, "Change proposed. An approver decides on it.")
+        return change
+    messages.success(request, f"{change.known_error} saved as version {change.version}.")
+    return KnownError.objects.get(pk=change.known_error)
+
+
+@require_safe
+def known_error_change(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Show a change: what differs, and for a proposal what its pattern matches."""
+    change = get_object_or_404(KnownErrorChange, pk=pk)
+    row = KnownError.objects.select_related("experiment").filter(pk=change.known_error).first()
+    preview, problem = None, ""
+    is_open = change.state == ChangeState.PROPOSED
+    if is_open:
+        try:
+            checked_row(change.known_error, change.values)
+            preview = _preview(request, change.values)
+        except InvalidFields as error:
+            problem = str(error)
+    context = {
+        "change": change,
+        "row": row,
+        "differences": figures.differences(values_of(row) if row and is_open else {}, change.values),
+        "preview": preview,
+        "problem": problem,
+        "may_decide": is_open and may_edit_catalogue(request.user),
+    }
+    return render(request, "diagnosis/known_error_change.html", context)
+
+
+@require_POST
+def decide_known_error(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Approve or reject a proposal."""
+    change = get_object_or_404(KnownErrorChange, pk=pk)
+    approve = request.POST.get("do") == "approve"
+    with show_errors(request):
+        reason = request.POST.get("reason", "")[:4000]
+        decide_change(change=change, approve=approve, by=request.user, at=timezone.now(), reason=reason)
+        messages.success(request, f"Change of {change.known_error} {'approved' if approve else 'rejected'}.")
+        return redirect("diagnosis:known-errors")
+    return redirect(reverse("diagnosis:known-error-change", args=[pk]))
