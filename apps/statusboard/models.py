@@ -414,6 +414,20 @@ class UnmappedAlert(models.Model):
         return self.title or self.dedup_key
 
 
+class EarlyEnd(models.Model):
+    """The end of an alert that arrived before its start: feeds may deliver out of order."""
+
+    source = models.ForeignKey(MonitoringSource, on_delete=models.CASCADE, related_name="early_ends")
+    dedup_key = models.CharField(max_length=200)
+    ended_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["source", "dedup_key"], name="early_end_once")]
+
+    def __str__(self) -> str:
+        return f"end of {self.dedup_key} at {self.ended_at:%Y-%m-%d %H:%M}"
+
+
 class RawPayload(models.Model):
     """A payload as posted by a source, stored before it is parsed."""
 

@@ -155,6 +155,15 @@ def test_an_end_without_a_start_closes_the_episode_that_was_open(at, kuma):
     assert [state for state, _ in states(samweb, at)][:4] == ["down", "up", "down", "up"]
 
 
+def test_an_end_that_arrives_before_its_start_ends_it(at, kuma):
+    service("samweb", at - 9 * HOUR, source=kuma)
+    for status, minutes in ((1, 20), (0, 5), (0, 30)):
+        post(kuma, beat(status, at + timedelta(minutes=minutes)), at + HOUR)
+    rows = Incident.objects.order_by("started_at").values_list("started_at", "ended_at")
+    minutes = [tuple(each and (each - at).total_seconds() / 60 for each in row) for row in rows]
+    assert minutes == [(5, 20), (30, None)]
+
+
 def test_an_end_without_labels_closes_what_the_alert_was_mapped_to(at, db):
     zabbix = source(at, slug="zabbix", feed="zabbix")
     service("samweb", at)

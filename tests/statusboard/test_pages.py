@@ -287,3 +287,10 @@ def test_service_says_whose_it_is_and_what_needs_it(client, liaison, samweb, now
     page = client.get("/services/samweb/").content.decode()
     for words in ("Data management", 'href="https://wiki.example.org/samweb"', 'href="/services/ifdh/"'):
         assert words in page
+
+
+def test_strip_counts_what_is_degraded_after_what_is_down(client, liaison, outage, shifter, now):
+    open_incident(service=service("ifdh", now - HOUR), state=State.DEGRADED, title="Slow", by=shifter, at=now)
+    client.force_login(liaison)
+    page = client.get("/requests/").content.decode()
+    assert page.index("1 down") < page.index("1 degraded")

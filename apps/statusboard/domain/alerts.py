@@ -10,8 +10,10 @@ from apps.core.domain.events import publish
 from apps.statusboard.domain.incidents import record_state, set_latest_state
 from apps.statusboard.enums import Resolution, State
 from apps.statusboard.feeds.base import Alert, Status
-from apps.statusboard.models import Incident, MonitoringSource, Service
+from apps.statusboard.models import EarlyEnd, Incident, MonitoringSource, Service
 
+#: The end of an alert waits so long for its start.
+_EARLY = timedelta(days=1)
 #: An alert that fires again within this time after its end is flapping.
 FLAP = timedelta(minutes=15)
 
@@ -41,6 +43,7 @@ def record_episode(*, source: MonitoringSource, alert: Alert, service: Service, 
     rows = Incident.objects.select_for_update(of=("self",)).filter(source=source, dedup_key=alert.dedup_key)
     if alert.started_at is None:
         if (found := _episode_at(rows, alert, at)) is None:
+            record_early_end(source=source, alert=alert, at=at)
             return set()
         alert = replace(alert, started_at=found)
     report = _Report(source, alert, service, state, at)
@@ -65,6 +68,17 @@ def _episode_at(rows: QuerySet[Incident], alert: Alert, at: datetime) -> datetim
     return None if alert.status is Status.RESOLVED else reported_at
 
 
+def record_early_end(*, source: MonitoringSource, alert: Alert, at: datetime) -> None:
+    """Keep the end of an alert that is not open: if its start arrives later, the episode is over."""
+    ended_at = alert.ended_at or alert.reported_at or at
+    EarlyEnd.objects.bulk_create(
+        [EarlyEnd(source=source, dedup_key=alert.dedup_key, ended_at=ended_at)],
+        update_conflicts=True,
+        unique_fields=["source", "dedup_key"],
+        update_fields=["ended_at"],
+    )
+
+
 def _open(report: _Report) -> set[int]:
     alert, source, started_at = report.alert, report.source, report.started_at
     episodes = Incident.objects.filter(source=source, dedup_key=alert.dedup_key)
@@ -82,6 +96,9 @@ def _open(report: _Report) -> set[int]:
     )
     if alert.status is Status.RESOLVED:
         _end(incident, _end_of(report), Resolution.RESOLVED, source.slug)
+    elif early := _early_end(report):
+        _end(incident, early.ended_at, Resolution.RESOLVED, source.slug)
+        early.delete()
     elif following := episodes.filter(episode_started_at__gt=started_at).order_by("episode_started_at").first():
         _end(incident, following.episode_started_at, Resolution.SUPERSEDED, source.slug)
     incident.save()
@@ -91,6 +108,11 @@ def _open(report: _Report) -> set[int]:
     if not incident.is_open:
         _publish_closed(incident, report)
     return _supersede(report)
+
+
+def _early_end(report: _Report) -> EarlyEnd | None:
+    ends = EarlyEnd.objects.filter(source=report.source, dedup_key=report.alert.dedup_key)
+    return ends.filter(ended_at__gte=report.started_at).first()
 
 
 def _supersede(report: _Report) -> set[int]:
@@ -212,7 +234,8 @@ def _publish_closed(incident: Incident, report: _Report) -> None:
 
 @transaction.atomic
 def mark_stale_incidents(*, at: datetime) -> int:
-    """Mark open incidents whose lease expired as stale; return how many."""
+    """Mark open incidents whose lease expired as stale, and forget ends without a start; return how many are stale."""
+    EarlyEnd.objects.filter(ended_at__lt=at - _EARLY).delete()
     expired = Incident.objects.select_for_update(skip_locked=True, of=("self",)).select_related("source")
     rows = list(expired.filter(ended_at=None, stale_at=None, lease_expires_at__lte=at))
     for row in rows:

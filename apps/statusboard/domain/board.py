@@ -198,10 +198,13 @@ class Disruption:
     incident: Incident | None
 
 
-def disruptions(at: datetime, states: Collection[State] = (State.DOWN, State.MAINTENANCE)) -> list[Disruption]:
-    """Return the services in these states, down before maintenance, longest first. One query."""
+def disruptions(
+    at: datetime, states: Collection[State] = (State.DOWN, State.DEGRADED, State.MAINTENANCE)
+) -> list[Disruption]:
+    """Return the services in these states, worst first, then longest first. One query."""
     rows = StateInterval.objects.current(at).filter(state__in=states).select_related("service", "incident")
-    return [
+    order = list(State)
+    found = [
         Disruption(
             row.service,
             State(row.state),
@@ -209,8 +212,9 @@ def disruptions(at: datetime, states: Collection[State] = (State.DOWN, State.MAI
             row.ended_at if row.state == State.MAINTENANCE else None,
             row.incident,
         )
-        for row in rows.order_by("state", "started_at", "service__name")
+        for row in rows.order_by("started_at", "service__name")
     ]
+    return sorted(found, key=lambda each: order.index(each.state))
 
 
 @dataclass(frozen=True)

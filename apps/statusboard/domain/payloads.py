@@ -11,7 +11,7 @@ from django.db.models import F
 
 from apps.core.domain.background import enqueue
 from apps.core.domain.plugins import UnknownPlugin
-from apps.statusboard.domain.alerts import record_episode
+from apps.statusboard.domain.alerts import record_early_end, record_episode
 from apps.statusboard.domain.history import rebuild
 from apps.statusboard.domain.sources import record_heartbeat
 from apps.statusboard.domain.timeline import BEGINNING
@@ -100,9 +100,7 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
         mapped, service, state = _map(alert, rules, by_slug)
         if not mapped and alert.status is Status.RESOLVED and alert.started_at is None:
             # The end of an alert without its labels: that of whatever the alert was mapped to.
-            known = Incident.objects.filter(source=source, dedup_key=alert.dedup_key).select_related("service").last()
-            mapped, service = True, known.service if known else None
-            state = State(known.state) if known else state
+            mapped, (service, state) = True, _what_ended(source, alert, at)
         if not mapped:
             unmapped += 1
             _record_unmapped(source, alert, at)
@@ -119,6 +117,15 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
     if changed:
         rebuild(service_ids=changed, since=min(since))
     return unmapped
+
+
+def _what_ended(source: MonitoringSource, alert: Alert, at: datetime) -> tuple[Service | None, State]:
+    """Return the service and state of the alert's latest incident; without one, keep its end for later."""
+    known = Incident.objects.filter(source=source, dedup_key=alert.dedup_key).select_related("service").last()
+    if known is None:
+        record_early_end(source=source, alert=alert, at=at)
+        return None, State.UNKNOWN
+    return known.service, State(known.state)
 
 
 def _close_missing(source: MonitoringSource, message: Message, at: datetime) -> set[int]:

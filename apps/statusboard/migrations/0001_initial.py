@@ -61,6 +61,18 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='EarlyEnd',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('dedup_key', models.CharField(max_length=200)),
+                ('ended_at', models.DateTimeField()),
+                ('source', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='early_ends', to='statusboard.monitoringsource')),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('source', 'dedup_key'), name='early_end_once')],
+            },
+        ),
+        migrations.CreateModel(
             name='LabelRule',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
