@@ -1,4 +1,4 @@
-"""Celery tasks: analyse logs, requeue overdue harvests, recount totals by cause."""
+"""Celery tasks: analyse logs, look through large ones, requeue overdue harvests, recount totals by cause."""
 
 from celery import shared_task
 from django.utils import timezone
@@ -17,6 +17,13 @@ def harvest_log(*, harvest_id: int) -> None:
     harvest = LogHarvest.objects.select_related("job__cluster", "job__experiment").filter(pk=harvest_id).first()
     if harvest is not None:
         harvest_module.harvest_log(harvest=harvest, at=timezone.now())
+
+
+@shared_task(acks_late=True)
+def survey_log(*, harvest_id: int) -> None:
+    harvest = LogHarvest.objects.select_related("job__cluster", "job__experiment").filter(pk=harvest_id).first()
+    if harvest is not None:
+        harvest_module.survey_log(harvest=harvest, at=timezone.now())
 
 
 task_of(harvest_module.requeue_overdue)

@@ -153,8 +153,10 @@ def outage_confirmed(found: "Outage", hit: "Hit") -> str:
     return f"{found.service} had an outage while the job ran, confirmed by the log ({hit.pattern.id})."
 
 
-def only_end_read(block: "Block") -> str:
-    return f"Only the last {len(block.data):,} of {block.file_bytes:,} bytes of the log were read"
+def partly_read(block: "Block", before_bytes: int) -> str:
+    """Word which part of a log was read: its last bytes, and so many before them from its beginning."""
+    first = f"the first {before_bytes:,} and " if before_bytes else ""
+    return f"Only {first}the last {len(block.data):,} of {block.file_bytes:,} bytes of the log were read"
 
 
 def classifier_failed(name: str) -> str:

@@ -22,6 +22,7 @@ from apps.diagnosis.domain.harvest import (
     requeue_overdue,
 )
 from apps.diagnosis.domain.verdicts import assign_experiments, override_verdict
+from apps.diagnosis.engine import diagnose as diagnose_module
 from apps.diagnosis.engine.tail import LogUnreadable
 from apps.diagnosis.enums import TRANSITIONS, HarvestState, VerdictKind
 from apps.diagnosis.models import CauseTotals, Evidence, LogExcerpt, LogHarvest, Verdict
@@ -206,6 +207,24 @@ def test_harvest_that_keeps_killing_its_worker_is_given_up(make_job, at):
     row.refresh_from_db()
     assert harvest_log(harvest=row, at=at) is HarvestState.FAILED
     assert Verdict.objects.get().verdict == "resource"
+
+
+def test_large_log_is_judged_at_once_and_then_looked_through(make_job, at, monkeypatch):
+    monkeypatch.setattr(diagnose_module, "WHOLE_BYTES", 2_000)
+    monkeypatch.setattr(diagnose_module, "BUDGET_BYTES", 600)
+    monkeypatch.setattr(harvest_module, "HEAD_BYTES", 500)
+    work = "event\n" * 300
+    row = harvest(make_job(log=f"std::bad_alloc\n{work}{FATAL}{work}KeyError: 'x'\n"), at)
+    seen = Evidence.objects.order_by("offset")
+    assert [(each.pattern, each.line) for each in seen] == [("BADALLOC", 1), ("PY-TRACEBACK", 605)]
+    reasons = [reason["text"] for reason in Verdict.objects.get().reasons]
+    assert any(text.startswith("Only the first ") for text in reasons)
+
+    assert harvest_module.survey_log(harvest=row, at=at)
+    found = [(each.pattern, each.line) for each in seen.all()]
+    assert found == [("BADALLOC", 1), ("ART-FILEOPEN", 303), ("XRD-AUTH", 304), ("PY-TRACEBACK", 605)]
+    assert Verdict.objects.get().cause == "PY-TRACEBACK"
+    assert not any(reason["text"].startswith("Only") for reason in Verdict.objects.get().reasons)
 
 
 def test_error_of_the_reader_ends_the_harvest_with_a_verdict(make_job, at, monkeypatch):

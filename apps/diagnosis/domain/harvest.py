@@ -25,6 +25,7 @@ from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.domain.log_windows import block_of
 from apps.diagnosis.engine.base import Block, Reason
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
+from apps.diagnosis.engine.survey import HEAD_BYTES, Survey, survey
 from apps.diagnosis.engine.tail import LogError, LogMissing, LogOverwritten, LogRefused
 from apps.diagnosis.enums import TRANSITIONS, Category, HarvestState, ReasonKind, Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, Verdict
@@ -47,11 +48,12 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Result of reading one log: a block of it, or an error."""
+    """Result of reading one log: a block of it and what was found before that, or an error."""
 
     stream: Stream
     path: str
     block: Block | None = None
+    before: Survey | None = None
     error: LogError | None = None
 
 
@@ -113,17 +115,40 @@ def harvest_log(*, harvest: LogHarvest, at: datetime) -> HarvestState | None:
         return None
 
 
-def _read(harvest: LogHarvest, stream: Stream, path: str) -> ReadResult:
-    """Read a log, or its stored excerpt if a later attempt of the job has written to the file since."""
+def survey_log(*, harvest: LogHarvest, at: datetime) -> bool:
+    """Look through all of the large logs of a finished harvest, and decide again; tell whether that was done."""
+    if harvest.state != HarvestState.DONE:
+        return False
+    read = [_read(harvest, stream, path, whole=True) for stream, path in locate_logs(job=harvest.job, at=at)]
+    if not any(one.before for one in read):
+        return False
+    with transaction.atomic():
+        unchanged = LogHarvest.objects.filter(pk=harvest.pk, state=harvest.state, harvested_at=harvest.harvested_at)
+        if unchanged.select_for_update().first() is None:
+            return False
+        _conclude(harvest, read, at)
+    return True
+
+
+def _read(harvest: LogHarvest, stream: Stream, path: str, *, whole: bool = False) -> ReadResult:
+    """Read a log, or its stored excerpt if a later attempt of the job has written to the file since.
+
+    Of a large log the end is read, and the beginning or, with `whole`, all of it is looked through.
+    """
+    before = None
     try:
         with open_own_log(harvest.job, stream, path) as (descriptor, part):
-            block = read_log(descriptor, part)
+            block = replace(read_log(descriptor, part), stream=stream)
+            if not block.is_whole:
+                limit = None if whole else HEAD_BYTES
+                before = survey(descriptor, block, facts_of(harvest.job), current(), limit_bytes=limit)
+                block = before.numbered(block)
     except LogError as error:
         excerpt = harvest.excerpts.filter(stream=stream, path=path).first()
         if excerpt is None or not isinstance(error, LogOverwritten):
             return ReadResult(stream, path, error=error)
-        block = block_of(excerpt)
-    return ReadResult(stream, path, block=replace(block, stream=stream))
+        block = replace(block_of(excerpt), stream=stream)
+    return ReadResult(stream, path, block=block, before=before)
 
 
 def _lock_claim(harvest: LogHarvest) -> None:
@@ -167,24 +192,39 @@ def _joined(errors: list[LogError]) -> str:
 def _store(harvest: LogHarvest, read: list[ReadResult], at: datetime) -> HarvestState:
     """Store excerpts, evidence and verdict, and finish the harvest, in one transaction."""
     _lock_claim(harvest)
+    state = _state_of(read)
+    errors = [one.error for one in read if one.error]
+    move(harvest, to=state, transitions=TRANSITIONS, last_error=_joined(errors), harvested_at=at)
+    _conclude(harvest, read, at)
+    if any(one.block and one.before and not one.before.reaches(one.block) for one in read):
+        enqueue("apps.diagnosis.tasks.survey_log", harvest_id=harvest.pk)
+    return state
+
+
+def _conclude(harvest: LogHarvest, read: list[ReadResult], at: datetime) -> None:
+    """Store excerpts, evidence and verdict of what was read."""
     job = harvest.job
     errors = [one.error for one in read if one.error]
-    state = _state_of(read)
-    move(harvest, to=state, transitions=TRANSITIONS, last_error=_joined(errors), harvested_at=at)
     blocks = [one.block for one in read if one.block]
     reasons = [Reason(ReasonKind.LOG, clean_text(str(error))) for error in errors]
     if not read:
         why = wording.LOG_PATH_UNKNOWN if job.started_at else wording.NEVER_STARTED
         reasons.append(Reason(ReasonKind.LOG, why))
     outages = outages_during_job(job)
-    found = diagnose(facts_of(job), blocks, classifiers=current_classifiers(), outages=outages, reasons=reasons)
+    found = diagnose(
+        facts_of(job),
+        blocks,
+        classifiers=current_classifiers(),
+        outages=outages,
+        reasons=reasons,
+        surveys=[one.before for one in read if one.before],
+    )
     harvest.excerpts.all().delete()
     LogExcerpt.objects.bulk_create([_excerpt(harvest, one.path, one.block) for one in read if one.block])
     _store_evidence(harvest, found)
     # A completed job without a known error gets no verdict.
     if job.state != JobState.COMPLETED or found.verdict.category is not Category.UNKNOWN:
         _store_verdict(job, found, blocks, at)
-    return state
 
 
 def _state_of(read: list[ReadResult]) -> HarvestState:

@@ -69,11 +69,13 @@ def counted(facts: JobFacts, hits: Sequence[Hit], blocks: Sequence[Block]) -> li
         and not hit.pattern.passive
         and not (_is_known(hit) and _knows_better(read.get((hit.stream, hit.offset)), hit))
     ]
-    return [
-        hit
-        for block in blocks
-        for hit in _of_block(facts, [hit for hit in telling if hit.stream == block.stream], block)
-    ]
+    chain: list[Hit] = []
+    for block in blocks:
+        own = [hit for hit in telling if hit.stream == block.stream]
+        ending = _of_block(facts, [hit for hit in own if hit.offset >= block.offset], block)
+        # Long before the end of a large log, only what ends a job wherever it stands counts, and only alone.
+        chain += ending or [hit for hit in own if hit.offset < block.offset and _is_strong(hit)]
+    return chain
 
 
 def one_reading(hits: Sequence[Hit]) -> list[Hit]:

@@ -4,12 +4,14 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from apps.diagnosis import wording
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, LogClassifier, Outage, Reason, Verdict
 from apps.diagnosis.engine.chain import counted, one_reading
 from apps.diagnosis.engine.compressed import is_compressed, read_compressed
 from apps.diagnosis.engine.plain_lines import is_binary
+from apps.diagnosis.engine.survey import Survey
 from apps.diagnosis.engine.tail import BUDGET_BYTES, WHOLE, WHOLE_BYTES, LogPart, read_back
 from apps.diagnosis.engine.verdict import decide
 from apps.diagnosis.enums import ReasonKind
@@ -33,7 +35,10 @@ class Diagnosis:
 
 
 def read_log(descriptor: int, part: LogPart = WHOLE) -> Block:
-    """Read a log: whole up to 64 MB, else the last 4 MB; of a compressed one the text."""
+    """Read a log: whole up to 64 MB, else the last 4 MB; of a compressed one the text.
+
+    What is before the last 4 MB, `survey` looks at.
+    """
     if part == WHOLE and is_compressed(descriptor):
         return read_compressed(descriptor, keep_bytes=WHOLE_BYTES, tail_bytes=BUDGET_BYTES)
     length = part.size_in(os.fstat(descriptor).st_size) - part.start
@@ -47,18 +52,24 @@ def diagnose(
     classifiers: Mapping[str, LogClassifier],
     outages: Sequence[Outage] = (),
     reasons: Sequence[Reason] = (),
+    surveys: Sequence[Survey] = (),
 ) -> Diagnosis:
     """Return the verdict on a job from its logs; without logs, from facts and outages alone.
+
+    `surveys` are those of the blocks that are not whole, in the same order, as far as there are any.
 
     A classifier that raises is logged and named in the reasons; the others still count.
     """
     findings = [_classify(name, classifiers[name], facts, block) for block in blocks for name in sorted(classifiers)]
     all_reasons = [*reasons, *(reason for finding in findings for reason in finding.reasons)]
-    all_reasons.extend(Reason(ReasonKind.LOG, wording.only_end_read(block)) for block in blocks if not block.is_whole)
+    parts = [block for block in blocks if not block.is_whole]
+    for block, before in zip_longest(parts, surveys[: len(parts)], fillvalue=Survey()):
+        if not before.reaches(block):
+            all_reasons.append(Reason(ReasonKind.LOG, wording.partly_read(block, before.read_bytes)))
     all_reasons.extend(
         Reason(ReasonKind.LOG, wording.BINARY) for block in blocks if is_binary(block.data[-SAMPLE_BYTES:])
     )
-    found = [hit for finding in findings for hit in finding.hits]
+    found = [hit for survey in surveys for hit in survey.hits] + [hit for each in findings for hit in each.hits]
     hits = sorted(one_reading(found), key=lambda hit: (hit.stream, hit.offset, hit.pattern.id))
     verdict = decide(facts, counted(facts, hits, blocks), outages=outages, reasons=all_reasons, searched=bool(blocks))
     return Diagnosis(verdict, tuple(hits))

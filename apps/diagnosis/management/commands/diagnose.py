@@ -12,6 +12,7 @@ from apps.diagnosis.engine.base import Hit, JobFacts
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
 from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.engine.scheduler_facts import parse_state
+from apps.diagnosis.engine.survey import survey
 from apps.diagnosis.engine.tail import LogError, open_log
 
 
@@ -56,9 +57,11 @@ class Command(BaseCommand):
         try:
             with open_log(file, access=None) as descriptor:
                 block = read_log(descriptor)
+                surveys = [] if block.is_whole else [survey(descriptor, block, facts, classifiers()["catalogue"])]
         except LogError as error:
             raise CommandError(str(error)) from None
-        found = diagnose(facts, [block], classifiers=classifiers())
+        blocks = [before.numbered(block) for before in surveys] or [block]
+        found = diagnose(facts, blocks, classifiers=classifiers(), surveys=surveys)
         self.stdout.write(json.dumps(_as_json(found), indent=2 if self.stdout.isatty() else None))
 
 

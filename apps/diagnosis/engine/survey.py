@@ -1,0 +1,93 @@
+"""Look for known errors in a large log before its end: its beginning at once, all of it within a budget of time."""
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from apps.diagnosis.engine.base import Block, Hit, JobFacts, LogClassifier
+from apps.diagnosis.engine.catalogue import HITS_PER_END
+from apps.diagnosis.engine.compressed import is_compressed
+
+#: The beginning of a log, which is read together with its end.
+HEAD_BYTES = 4 * 1024 * 1024
+BLOCK_BYTES = 8 * 1024 * 1024
+#: The whole of a log of 1 GB is read in this time.
+BUDGET_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Known errors before the end of a log, how many bytes of it were looked at, and how many lines those have."""
+
+    hits: tuple[Hit, ...] = ()
+    read_bytes: int = 0
+    lines: int = 0
+
+    def reaches(self, end: Block) -> bool:
+        """Tell whether nothing is left between what was looked at and the end of the log."""
+        return end.begin + self.read_bytes >= end.offset
+
+    def numbered(self, end: Block) -> Block:
+        """Return the end of the log with its line number, if all lines before it were counted."""
+        return replace(end, first_line=self.lines + 1) if self.reaches(end) else end
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The first and the last hits of one pattern."""
+
+    first: list[Hit] = field(default_factory=list)
+    last: deque[Hit] = field(default_factory=lambda: deque(maxlen=HITS_PER_END))
+
+    def add(self, hit: Hit) -> None:
+        if len(self.first) < HITS_PER_END:
+            self.first.append(hit)
+        else:
+            self.last.append(hit)
+
+
+def survey(
+    descriptor: int,
+    end: Block,
+    facts: JobFacts,
+    catalogue: LogClassifier,
+    *,
+    limit_bytes: int | None = None,
+    budget_seconds: float = BUDGET_SECONDS,
+) -> Survey:
+    """Read a log from its beginning to its end, which was read already, or until a limit or the budget is reached.
+
+    Of each pattern the first ten and the last ten hits are kept, with their line numbers. A compressed log is left out.
+    """
+    if end.begin == 0 and is_compressed(descriptor):
+        return Survey()
+    deadline = time.monotonic() + budget_seconds
+    stop = end.offset if limit_bytes is None else min(end.offset, end.begin + limit_bytes)
+    kept: dict[str, _Kept] = {}
+    offset, lines = end.begin, 0
+    for data in _blocks(descriptor, end.begin, stop):
+        block = Block(data, offset, end.file_bytes, lines + 1, end.stream, end.begin)
+        for hit in catalogue.classify(facts, block).hits:
+            kept.setdefault(hit.pattern.id, _Kept()).add(hit)
+        offset += len(data)
+        lines += data.count(b"\n")
+        if time.monotonic() > deadline:
+            break
+    hits = (hit for each in kept.values() for hit in (*each.first, *each.last))
+    return Survey(tuple(sorted(hits, key=lambda hit: hit.offset)), offset - end.begin, lines)
+
+
+def _blocks(descriptor: int, begin: int, stop: int) -> Iterator[bytes]:
+    """Yield blocks of whole lines; a line longer than a block is cut. Ends early if the file was truncated."""
+    position, rest = begin, b""
+    while position < stop and (data := os.pread(descriptor, min(BLOCK_BYTES, stop - position), position)):
+        position += len(data)
+        data = rest + data
+        cut = data.rfind(b"\n") + 1 if position < stop and len(data) < 2 * BLOCK_BYTES else len(data)
+        rest = data[cut:]
+        if cut:
+            yield data[:cut]
+    if rest:
+        yield rest
