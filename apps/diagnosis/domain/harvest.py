@@ -217,7 +217,7 @@ def _conclude(harvest: LogHarvest, read: list[ReadResult], at: datetime) -> None
         classifiers=current_classifiers(),
         outages=outages,
         reasons=reasons,
-        surveys=[one.before for one in read if one.before],
+        surveys={one.stream: one.before for one in read if one.before},
     )
     harvest.excerpts.all().delete()
     LogExcerpt.objects.bulk_create([_excerpt(harvest, one.path, one.block) for one in read if one.block])

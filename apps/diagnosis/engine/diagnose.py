@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from apps.diagnosis import wording
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, LogClassifier, Outage, Reason, Verdict
@@ -14,7 +13,7 @@ from apps.diagnosis.engine.plain_lines import is_binary
 from apps.diagnosis.engine.survey import Survey
 from apps.diagnosis.engine.tail import BUDGET_BYTES, WHOLE, WHOLE_BYTES, LogPart, read_back
 from apps.diagnosis.engine.verdict import decide
-from apps.diagnosis.enums import ReasonKind
+from apps.diagnosis.enums import ReasonKind, Stream
 
 log = logging.getLogger(__name__)
 
@@ -52,24 +51,25 @@ def diagnose(
     classifiers: Mapping[str, LogClassifier],
     outages: Sequence[Outage] = (),
     reasons: Sequence[Reason] = (),
-    surveys: Sequence[Survey] = (),
+    surveys: Mapping[Stream, Survey] | None = None,
 ) -> Diagnosis:
     """Return the verdict on a job from its logs; without logs, from facts and outages alone.
 
-    `surveys` are those of the blocks that are not whole, in the same order, as far as there are any.
+    `surveys` has what was found before the blocks that are not whole.
 
     A classifier that raises is logged and named in the reasons; the others still count.
     """
     findings = [_classify(name, classifiers[name], facts, block) for block in blocks for name in sorted(classifiers)]
     all_reasons = [*reasons, *(reason for finding in findings for reason in finding.reasons)]
-    parts = [block for block in blocks if not block.is_whole]
-    for block, before in zip_longest(parts, surveys[: len(parts)], fillvalue=Survey()):
-        if not before.reaches(block):
+    for block in blocks:
+        before = (surveys or {}).get(block.stream, Survey())
+        if not block.is_whole and not before.reaches(block):
             all_reasons.append(Reason(ReasonKind.LOG, wording.partly_read(block, before.read_bytes)))
     all_reasons.extend(
         Reason(ReasonKind.LOG, wording.BINARY) for block in blocks if is_binary(block.data[-SAMPLE_BYTES:])
     )
-    found = [hit for survey in surveys for hit in survey.hits] + [hit for each in findings for hit in each.hits]
+    early = [hit for before in (surveys or {}).values() for hit in before.hits]
+    found = early + [hit for finding in findings for hit in finding.hits]
     hits = sorted(one_reading(found), key=lambda hit: (hit.stream, hit.offset, hit.pattern.id))
     verdict = decide(facts, counted(facts, hits, blocks), outages=outages, reasons=all_reasons, searched=bool(blocks))
     return Diagnosis(verdict, tuple(hits))

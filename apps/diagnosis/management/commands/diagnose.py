@@ -12,7 +12,7 @@ from apps.diagnosis.engine.base import Hit, JobFacts
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
 from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.engine.scheduler_facts import parse_state
-from apps.diagnosis.engine.survey import survey
+from apps.diagnosis.engine.survey import Survey, survey
 from apps.diagnosis.engine.tail import LogError, open_log
 
 
@@ -57,11 +57,12 @@ class Command(BaseCommand):
         try:
             with open_log(file, access=None) as descriptor:
                 block = read_log(descriptor)
-                surveys = [] if block.is_whole else [survey(descriptor, block, facts, classifiers()["catalogue"])]
+                before = Survey() if block.is_whole else survey(descriptor, block, facts, classifiers()["catalogue"])
         except LogError as error:
             raise CommandError(str(error)) from None
-        blocks = [before.numbered(block) for before in surveys] or [block]
-        found = diagnose(facts, blocks, classifiers=classifiers(), surveys=surveys)
+        if not block.is_whole:
+            block = before.numbered(block)
+        found = diagnose(facts, [block], classifiers=classifiers(), surveys={block.stream: before})
         self.stdout.write(json.dumps(_as_json(found), indent=2 if self.stdout.isatty() else None))
 
 
