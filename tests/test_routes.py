@@ -209,6 +209,7 @@ EXPECTED = {
     "archive:unpin": OF_EXPERIMENT,
     "diagnosis:act-on-group": OF_EXPERIMENT,
     "diagnosis:act-on-groups": ALL,
+    "diagnosis:compare-logs": OF_EXPERIMENT,
     "diagnosis:correct-verdict": OF_EXPERIMENT,
     "diagnosis:failed-jobs": ALL,
     "diagnosis:failures": ALL,

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import number_in
 from apps.diagnosis.domain.facts import log_paths
+from apps.diagnosis.domain.log_page.comparison import compare_logs
 from apps.diagnosis.domain.log_page.outline import Level
 from apps.diagnosis.domain.log_page.page import PageQuery, log_page
 from apps.diagnosis.domain.log_page.search import Search
@@ -77,6 +78,17 @@ def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     view = log_view(job, stream=_stream(request), lines=lines if lines in LINE_CHOICES else 50, before=before, at=at)
     template = "diagnosis/_log.html" if before is None else "diagnosis/_log_lines.html"
     return render(request, template, {"log": view, "job": job})
+
+
+@require_safe
+def compare(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Show a log beside that of a job of the same kind that succeeded; invalid parameters are ignored."""
+    job, every_line = _job(request, pk), request.GET.get("lines") == "all"
+    stream = _stream(request) or default_stream(job, tuple(name for name, _ in log_paths(job)))
+    other = number_in(request.GET, "with")
+    found = compare_logs(job, user=request.user, stream=stream, other_id=other, every_line=every_line)
+    context = {"found": found, "job": job, "every_line": every_line, "diagnosis": job_diagnosis(job)}
+    return render(request, "diagnosis/log_compare.html", context)
 
 
 class _Reader:

@@ -9,6 +9,7 @@ urlpatterns = [
     path("jobs/<int:pk>/verdict/again/", views.harvest_again, name="harvest-again"),
     path("jobs/<int:pk>/log/", logs.log, name="log"),
     path("jobs/<int:pk>/log/raw/", logs.raw_log, name="raw-log"),
+    path("jobs/<int:pk>/log/compare/", logs.compare, name="compare-logs"),
     path("failures/", groups.failures, name="failures"),
     path("failures/act/", groups.act_on_several, name="act-on-groups"),
     path("failures/<int:pk>/", groups.group, name="group"),

@@ -15,13 +15,15 @@ Level = Literal["error", "warning", "debug"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "debug")
 MOST_PHASES = 200
 _CLOCK = rb"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)"
-#: How jobs mark their phases: the portal's job scripts and the simulated cluster, GitHub's and GitLab's runners.
+#: How jobs mark their phases: plainly, by `ops-phase`, as the runners of GitHub and GitLab.
 _PHASE = re2.compile(
     rb"(?m)^(?:==> |\[)?(?:"
     + _CLOCK
     + rb"[^ \n]{0,12} )?phase ?(?P<number>\d+)?(?:/(?P<of>\d+))?: ?(?P<name>[^\n]{1,80})$"
     rb"|^<== (?:(?P<until>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)[^ \n]{0,12} )?phase (?P<done>[^\n]{1,80}?) done"
     rb"(?:, wall (?P<wall>\d{1,9}) s)?"
+    rb"|^==> ops-phase (?P<ops_at>[\dT:-]{19})Z start (?P<ops_name>[^\n]{1,80})$"
+    rb"|^==> ops-phase (?P<ops_until>[\dT:-]{19})Z end"
     rb"|^::group::(?P<group>[^\n]{1,80})$|^(?P<endgroup>::endgroup::)"
     rb"|^section_start:(?P<epoch>\d{10}):(?P<section>[\w.\-]{1,80})|^section_end:(?P<epoch_end>\d{10}):[\w.\-]{1,80}"
 )
@@ -59,16 +61,16 @@ def phases_in(data: bytes, offset: int) -> list[Phase]:
     phases: list[Phase] = []
     for match in _PHASE.finditer(data):
         place, found = offset + match.start(), {key.decode(): value for key, value in match.groupdict().items()}
-        name = found["name"] or found["group"] or found["section"]
+        name = found["name"] or found["ops_name"] or found["group"] or found["section"]
         if name:
             if len(phases) >= MOST_PHASES:
                 break
-            at = _time(found["at"]) or _epoch(found["epoch"])
+            at = _time(found["at"] or found["ops_at"]) or _epoch(found["epoch"])
             phases = _closed(phases, place, at)
             phases.append(Phase(_name(name), place, offset + len(data), at))
         elif phases:
             wall = int(found["wall"]) if found["wall"] else None
-            ended = _time(found["until"]) or _epoch(found["epoch_end"])
+            ended = _time(found["until"] or found["ops_until"]) or _epoch(found["epoch_end"])
             phases[-1] = replace(phases[-1], done=True, seconds=wall or _between(phases[-1].started_at, ended))
     return phases
 

@@ -33,9 +33,9 @@ from apps.diagnosis.models import Evidence, LogExcerpt, Verdict
 from apps.jobs.models import Job
 
 #: A log up to this size is folded as a whole; of a larger one a window around a place.
-WINDOW_BYTES, BEFORE_BYTES = 1_500_000, 1_000_000
+WHOLE_BYTES, WINDOW_BYTES, BEFORE_BYTES = 1_000_000, 400_000, 300_000
 #: Of a log that is larger than the first, the last part alone is searched for phases and levels.
-OUTLINE_BYTES, OUTLINE_TAIL_BYTES = 4_000_000, 2_000_000
+OUTLINE_BYTES, OUTLINE_TAIL_BYTES = 2_000_000, 1_000_000
 MOST_LEVEL_LINES = 10_000
 PLAIN_LINES, LINES_BEFORE = 500, 50
 #: Of a line that is too long to show, so much is shown before a place in it.
@@ -210,8 +210,8 @@ def _window(text: LogText, place: int | None, query: PageQuery) -> tuple[int, by
     """Return start and bytes of the lines to show."""
     if query.part is not None:
         begin = text.line_start(query.part[0], reach=LINE_BYTES)
-        return begin, _whole_lines(text, begin, text.read(begin, min(query.part[1], begin + WINDOW_BYTES)))
-    if query.fold and text.end - text.begin <= WINDOW_BYTES:
+        return begin, _whole_lines(text, begin, text.read(begin, min(query.part[1], begin + WHOLE_BYTES)))
+    if query.fold and text.end - text.begin <= WHOLE_BYTES:
         return text.begin, text.read(text.begin, text.end)
     centre = text.end if place is None else place
     line = text.line_start(centre, reach=LINE_BYTES)

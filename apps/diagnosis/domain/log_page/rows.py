@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import re2
 
@@ -69,23 +70,18 @@ class Fold:
     kind: str = field(default="fold", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class RawLine:
-    """A line as it is read: its first byte, its bytes, and its bytes as a person would read them."""
+class RawLine(NamedTuple):
+    """A line as it is read: its first byte, its bytes, its text, and its key, equal for equal lines."""
 
     offset: int
     raw: bytes
     plain: bytes
     number: int | None
+    key: bytes
 
     @property
     def end(self) -> int:
         return self.offset + len(self.raw) + 1
-
-    @property
-    def key(self) -> bytes:
-        """What equal lines have in common."""
-        return self.plain[:_KEY_BYTES].translate(None, _DIGITS)
 
 
 def split_lines(data: bytes, offset: int, number: int | None) -> list[RawLine]:
@@ -95,7 +91,8 @@ def split_lines(data: bytes, offset: int, number: int | None) -> list[RawLine]:
         raws.pop()
     lines = []
     for row, raw in enumerate(raws):
-        lines.append(RawLine(offset, raw, plains[row], None if number is None else number + row))
+        key = plains[row][:_KEY_BYTES].translate(None, _DIGITS)
+        lines.append(RawLine(offset, raw, plains[row], None if number is None else number + row, key))
         offset += len(raw) + 1
     return lines
 

@@ -1,0 +1,39 @@
+"""Align the lines of two logs by what is left of them without what differs in every run.
+
+Runs in a process of its own, which is killed if it takes too long: this module needs no settings.
+"""
+
+import re
+from collections.abc import Sequence
+
+from apps.archive.domain.comparison import Row, compare_lines, normalised
+
+#: Numbers differ from run to run, except exit codes, signals and status codes, which tell a failure from a success.
+_NUMBERS = re.compile(
+    r"(?<![\d.])(?<!code )(?<!code=)(?<!signal )(?<!status )(?<!status=)(?<!HTTP )(?<!error: )(?<!errno=)\d[\d.,:]*"
+)
+_PATHS = re.compile(r"(?:[a-z]{2,8}:/)?(?:/[\w.+=@%~:-]{1,255}){2,}/?")
+_FILES = re.compile(r"\b[\w-]{1,200}\.(?:root|raw|dat|hdf5|h5|fits|json|txt|log|gz)\b(?:\.\w{1,8})?")
+LINE_CHARACTERS = 1000
+
+
+def masked(line: str, job_id: str) -> str:
+    """Return a line without times, IDs, paths, names of files and numbers."""
+    text = normalised(line[:LINE_CHARACTERS], job_id=job_id)
+    return _NUMBERS.sub("<n>", _FILES.sub("<file>", _PATHS.sub("<path>", text)))
+
+
+def align(left: Sequence[str], right: Sequence[str], left_id: str, right_id: str) -> tuple[list[Row], list[bool]]:
+    """Return the rows of two logs, and for each whether the other log has nothing like it anywhere."""
+    keys = [masked(line, left_id) for line in left], [masked(line, right_id) for line in right]
+    rows = compare_lines(left, right, *keys)
+    known = set(keys[0]), set(keys[1])
+    return rows, [_is_new(row, keys, known) for row in rows]
+
+
+def _is_new(row: Row, keys: tuple[list[str], list[str]], known: tuple[set[str], set[str]]) -> bool:
+    if row.kind == "equal":
+        return False
+    only_left = row.left is not None and keys[0][row.left - 1] not in known[1]
+    only_right = row.right is not None and keys[1][row.right - 1] not in known[0]
+    return only_left or only_right

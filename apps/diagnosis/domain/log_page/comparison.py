@@ -1,0 +1,222 @@
+"""The log of a failed job beside that of a job of the same kind that succeeded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from django.db.models import Q
+
+from apps.accounts.models import User
+from apps.archive.domain.comparison import Row
+from apps.clusters.schedulers.base import JobState
+from apps.core.domain.bounded import POOL, BudgetExceeded
+from apps.diagnosis.domain.log_page.alignment import align
+from apps.diagnosis.domain.log_page.outline import phases_in
+from apps.diagnosis.domain.log_page.rows import LINE_BYTES, RawLine, split_lines
+from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
+from apps.diagnosis.enums import Stream
+from apps.jobs.models import Job
+
+#: Of each log, so much is compared: its start and its end.
+MOST_BYTES, MOST_LINES = 2_000_000, 20_000
+SECONDS = 4.0
+CONTEXT, NEAREST, SHORTEST_FOLD = 3, 10, 3
+LOOK_AROUND = timedelta(days=60)
+#: Rows of differences on a page.
+MOST_ROWS = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """A job that completed, and in words why it is one to compare with."""
+
+    job: Job
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """Two lines that face each other; `is_new` where the other log has nothing like it."""
+
+    row: Row
+    is_new: bool
+    left_number: int | None
+    right_number: int | None
+    right_offset: int | None
+    kind: str = field(default="row", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFold:
+    """Rows that are not shown: equal lines, or lines of one log that repeat what the other has too."""
+
+    count: int
+    words: str
+    kind: str = field(default="fold", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where the logs part: the rows that follow are what went differently."""
+
+    left: int | None
+    right: int | None
+    phase: str
+    kind: str = field(default="divergence", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LogComparison:
+    """Two logs side by side. `problem` says why there is nothing to compare."""
+
+    job: Job
+    stream: Stream
+    siblings: tuple[Sibling, ...]
+    other: Job | None = None
+    rows: tuple[ShownRow | ShownFold | Divergence, ...] = ()
+    phases: tuple[tuple[str, int | None, int | None], ...] = ()
+    problem: str = ""
+    whole: bool = True
+    left_lines: int = 0
+    right_lines: int = 0
+
+
+def siblings_of(job: Job, *, user: User) -> tuple[Sibling, ...]:
+    """Return jobs of the same kind that completed, the best first: on the same host, then the nearest in time."""
+    kinds = []
+    if job.request_key:
+        kinds.append((f"{job.request_key} {job.stage}".strip(), Q(request_key=job.request_key, stage=job.stage)))
+    if job.stage and job.experiment_id:
+        kinds.append((f"stage {job.stage}", Q(experiment=job.experiment_id, stage=job.stage)))
+    if job.user and job.name:
+        kinds.append((f"{job.user}’s {job.name}", Q(user=job.user, name=job.name)))
+    for words, condition in kinds:
+        if found := _nearest(job, condition, user):
+            found.sort(key=lambda other: (other.host != job.host, abs(other.ended_at - job.ended_at), other.pk))
+            return tuple(Sibling(other, _words(job, other, words)) for other in found)
+    return ()
+
+
+def _nearest(job: Job, condition: Q, user: User) -> list[Job]:
+    done = Job.objects.visible_to(user).filter(condition, state=JobState.COMPLETED).exclude(pk=job.pk)
+    done = done.select_related("cluster", "experiment")
+    before = done.filter(ended_at__lte=job.ended_at, ended_at__gte=job.ended_at - LOOK_AROUND).order_by("-ended_at")
+    after = done.filter(ended_at__gt=job.ended_at, ended_at__lte=job.ended_at + LOOK_AROUND).order_by("ended_at")
+    return [*before[:NEAREST], *after[:NEAREST]]
+
+
+def _words(job: Job, other: Job, kind: str) -> str:
+    return f"{other.job_id} · {'same host' if other.host and other.host == job.host else other.host}, {kind}"
+
+
+def compare_logs(
+    job: Job, *, user: User, stream: Stream, other_id: int | None = None, every_line: bool = False
+) -> LogComparison:
+    """Compare the log of a job with that of a sibling, the best unless one is chosen."""
+    siblings = siblings_of(job, user=user)
+    found = LogComparison(job, stream, siblings)
+    other = next((each.job for each in siblings if each.job.pk == other_id), None)
+    if other is None and other_id is not None:
+        other = Job.objects.visible_to(user).select_related("cluster", "experiment").filter(pk=other_id).first()
+    other = other or (siblings[0].job if siblings else None)
+    if other is None:
+        return replace(found, problem="No job of the same request and stage, or of the same name, has completed yet.")
+    found = replace(found, other=other)
+    try:
+        left, left_whole = _lines(other, stream)
+    except NoLog as reason:
+        return replace(found, problem=f"Log of job {other.job_id}: {reason}")
+    try:
+        right, right_whole = _lines(job, stream)
+    except NoLog as reason:
+        return replace(found, problem=f"Log of job {job.job_id}: {reason}")
+    texts = [_texts(lines) for lines in (left, right)]
+    try:
+        rows, new = POOL.call(align, *texts, other.job_id, job.job_id, seconds=SECONDS)
+    except BudgetExceeded:
+        return replace(found, problem="The comparison took too long. Compare the phases, or open both logs.")
+    return replace(
+        found,
+        rows=_shown(rows, new, left, right, every_line=every_line),
+        phases=_phases(left, right),
+        whole=left_whole and right_whole,
+        left_lines=len(left),
+        right_lines=len(right),
+    )
+
+
+def _lines(job: Job, stream: Stream) -> tuple[list[RawLine], bool]:
+    """Return the lines of a log, and whether these are all: of a large one the end."""
+    with open_log_text(job, stream) as text:
+        begin = text.begin if text.end - text.begin <= MOST_BYTES else _tail(text)
+        lines = split_lines(text.read(begin, text.end), begin, text.number_at(begin))
+    return lines[-MOST_LINES:], begin == text.begin and len(lines) <= MOST_LINES
+
+
+def _tail(text: LogText) -> int:
+    return text.line_start(text.end - MOST_BYTES, reach=LINE_BYTES)
+
+
+def _texts(lines: Sequence[RawLine]) -> list[str]:
+    return [line.plain[:LINE_BYTES].rstrip(b"\r").decode(errors="replace") for line in lines]
+
+
+def _phases(left: Sequence[RawLine], right: Sequence[RawLine]) -> tuple[tuple[str, int | None, int | None], ...]:
+    """Return each phase of the failed job with its seconds in both logs."""
+    sides = [
+        {phase.name: phase.seconds for phase in phases_in(b"\n".join(line.raw for line in lines), 0)}
+        for lines in (left, right)
+    ]
+    names = list(dict.fromkeys([*sides[0], *sides[1]]))
+    return tuple((name, sides[0].get(name), sides[1].get(name)) for name in names)
+
+
+def _shown(
+    rows: Sequence[Row], new: Sequence[bool], left: Sequence[RawLine], right: Sequence[RawLine], *, every_line: bool
+) -> tuple[ShownRow | ShownFold | Divergence, ...]:
+    """Return the rows of the page: those that are new in one log, with context, all others folded."""
+    near = {at + by for at, is_new in enumerate(new) if is_new for by in range(-CONTEXT, CONTEXT + 1)}
+    first = next((at for at, is_new in enumerate(new) if is_new), None)
+    shown: list[ShownRow | ShownFold | Divergence] = []
+    hidden: list[int] = []
+    for at, row in enumerate(rows):
+        if at == first:
+            shown.append(_divergence(row, left, right))
+        if not every_line and at not in near:
+            hidden.append(at)
+        else:
+            shown += _fold(rows, hidden)
+            hidden = []
+            shown.append(_shown_row(row, new[at], left, right))
+        if len(shown) >= MOST_ROWS:
+            return (*shown, ShownFold(len(rows) - at - 1, f"{len(rows) - at - 1:,} more rows"))
+    return (*shown, *_fold(rows, hidden))
+
+
+def _fold(rows: Sequence[Row], hidden: Sequence[int]) -> list[ShownFold]:
+    if not hidden:
+        return []
+    equal = sum(rows[at].kind == "equal" for at in hidden)
+    if equal == len(hidden):
+        return [ShownFold(equal, f"{equal:,} equal line{'' if equal == 1 else 's'}")]
+    return [ShownFold(len(hidden), f"{equal:,} equal lines, {len(hidden) - equal:,} that both logs have elsewhere")]
+
+
+def _shown_row(row: Row, is_new: bool, left: Sequence[RawLine], right: Sequence[RawLine]) -> ShownRow:
+    return ShownRow(
+        row=row,
+        is_new=is_new,
+        left_number=left[row.left - 1].number if row.left is not None else None,
+        right_number=right[row.right - 1].number if row.right is not None else None,
+        right_offset=right[row.right - 1].offset if row.right is not None else None,
+    )
+
+
+def _divergence(row: Row, left: Sequence[RawLine], right: Sequence[RawLine]) -> Divergence:
+    end = row.right or 0
+    phases = phases_in(b"\n".join(line.raw for line in right[:end]), 0) if end else []
+    return Divergence(
+        left=left[row.left - 1].number if row.left is not None else None,
+        right=right[row.right - 1].number if row.right is not None else None,
+        phase=phases[-1].name if phases else "",
+    )

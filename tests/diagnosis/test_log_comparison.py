@@ -1,0 +1,69 @@
+"""A failed job's log beside that of a success: which job is chosen, and where the logs part."""
+
+from datetime import timedelta
+
+import pytest
+
+from apps.diagnosis.domain.log_page.alignment import align, masked
+from apps.diagnosis.domain.log_page.comparison import Divergence, ShownFold, ShownRow, compare_logs, siblings_of
+from apps.diagnosis.enums import Stream
+
+EVENTS = [f"Begin processing the {n}th record. run: 3{n}\n" for n in range(200)]
+FAILED = f"""==> 2026-11-22 06:20:48 phase 1/2: reco
+{"".join(EVENTS)}==> 2026-11-22 09:12:41 phase 2/2: declare output
+samweb declare-file r17_s04.root.json
+HTTP error: 503 Service Unavailable: POST https://samweb.example.org:8483/sam/api/files
+retry 1 of 5 in 8 s
+09:16:42 cleaning up
+job script exit status 65
+"""
+GOOD = f"""==> 2026-11-22 05:20:48 phase 1/2: reco
+{"".join(EVENTS[:90])}==> 2026-11-22 08:51:52 phase 2/2: declare output
+samweb declare-file r17_s03.root.json
+HTTP 201: file id 99410233 declared
+08:51:58 cleaning up
+job script exit status 0
+"""
+
+
+@pytest.fixture
+def family(make_job, at):
+    """A failed job, and three that completed: near in time, on the same host, of another stage."""
+    same = {"request_key": "NOVA-0001", "stage": "reco"}
+    failed = make_job(1, log=FAILED, host="wn-1", **same)
+    done = {"state": "completed", "exit_code": 0}
+    near = make_job(2, log=GOOD, host="wn-2", ended_at=failed.ended_at - timedelta(minutes=1), **same, **done)
+    host = make_job(3, log=GOOD, host="wn-1", ended_at=failed.ended_at - timedelta(hours=2), **same, **done)
+    make_job(4, log=GOOD, host="wn-1", request_key="NOVA-0001", stage="merge", **done)
+    return failed, near, host
+
+
+def test_success_on_the_same_host_is_compared_and_the_logs_part_at_the_error(family, shifter):
+    failed, near, host = family
+    assert [sibling.job for sibling in siblings_of(failed, user=shifter)] == [host, near]
+    found = compare_logs(failed, user=shifter, stream=Stream.STDOUT)
+    assert (found.other, found.problem, found.whole) == (host, "", True)
+    divergence = next(row for row in found.rows if isinstance(row, Divergence))
+    assert FAILED.split("\n")[divergence.right - 1].startswith("HTTP error: 503")
+    assert divergence.phase == "declare output"
+    assert [row.row.right_text for row in found.rows if isinstance(row, ShownRow) and row.is_new][-1].endswith("65")
+    assert isinstance(found.rows[0], ShownFold)
+    assert found.phases[0][0] == "reco"
+    assert compare_logs(failed, user=shifter, stream=Stream.STDOUT, other_id=near.pk).other == near
+
+
+def test_what_cannot_be_compared_is_said(family, make_job, shifter, roots, client):
+    failed = family[0]
+    (roots / "3.out").unlink()
+    assert "no such file" in compare_logs(failed, user=shifter, stream=Stream.STDOUT).problem
+    alone = make_job(9, log="x\n", request_key="NOVA-0002", stage="gen", name="alone")
+    assert "has completed yet" in compare_logs(alone, user=shifter, stream=Stream.STDOUT).problem
+    client.force_login(shifter)
+    for job, query in ((failed, {}), (alone, {}), (failed, {"with": "999999"}), (failed, {"lines": "all"})):
+        assert client.get(f"/jobs/{job.pk}/log/compare/", query).status_code == 200
+
+
+def test_masked_lines_keep_what_tells_a_failure_apart():
+    assert masked("exit status 65", "") != masked("exit status 0", "")
+    assert masked("HTTP error: 503 for 4711", "") == masked("HTTP error: 503 for 12", "")
+    assert align(["job 4711 done"], ["job 4712 done"], "4711", "4712")[0][0].kind == "equal"
