@@ -43,7 +43,7 @@ register_read_only(
     LogExcerpt,
     "harvest stream path size_bytes first_line_number",
     list_select_related=["harvest__job__cluster"],
-    exclude=["data"],
+    exclude=["compressed"],
 )
 register_read_only(
     Evidence,

@@ -103,7 +103,7 @@ def _start(
         return ends[-1]
     left = LogExcerpt.objects.filter(harvest__job=before, stream=stream, path=path).first()
     if left is not None:
-        data = bytes(left.data)
+        data = left.data
         kept = os.pread(descriptor, len(data), left.first_offset)
         return left.size_bytes if kept == data and left.size_bytes < os.fstat(descriptor).st_size else 0
     script, environment = submission_of(job)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+import zstandard
 from django.db import DatabaseError, transaction
 
 from apps.accounts.models import Principal
@@ -248,7 +249,7 @@ def _excerpt(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:
         stream=block.stream,
         path=path,
         size_bytes=block.file_bytes,
-        data=block.data[cut:],
+        compressed=zstandard.ZstdCompressor().compress(block.data[cut:]),
         first_offset=block.offset + cut,
         first_line_number=None if block.first_line is None else block.first_line + before,
     )

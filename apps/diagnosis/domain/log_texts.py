@@ -113,7 +113,7 @@ def open_log_text(job: Job, stream: Stream) -> Iterator[LogText]:
 @contextmanager
 def _excerpt_text(excerpt: LogExcerpt, problem: str) -> Iterator[LogText]:
     """Put an excerpt at its place in a sparse file, so that it is read like the log."""
-    data = bytes(excerpt.data)
+    data = excerpt.data
     with tempfile.TemporaryFile() as file:
         file.seek(excerpt.first_offset)
         file.write(data)

@@ -94,7 +94,7 @@ def _window(view: LogView, excerpt: LogExcerpt | None, path: str, before: int | 
 
 def block_of(excerpt: LogExcerpt) -> Block:
     return Block(
-        bytes(excerpt.data), excerpt.first_offset, excerpt.size_bytes, excerpt.first_line_number, Stream(excerpt.stream)
+        excerpt.data, excerpt.first_offset, excerpt.size_bytes, excerpt.first_line_number, Stream(excerpt.stream)
     )
 
 

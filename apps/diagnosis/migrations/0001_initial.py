@@ -150,7 +150,7 @@ class Migration(migrations.Migration):
                 ('stream', models.CharField(choices=[('stderr', 'stderr'), ('stdout', 'stdout')], max_length=8)),
                 ('path', models.TextField()),
                 ('size_bytes', models.BigIntegerField(help_text='Size of the whole log.')),
-                ('data', models.BinaryField()),
+                ('compressed', models.BinaryField(help_text='Its bytes, compressed by zstd.')),
                 ('first_offset', models.BigIntegerField(help_text='Byte offset of the excerpt in the log.')),
                 ('first_line_number', models.BigIntegerField(blank=True, help_text='Empty if the log is too large to count its lines.', null=True)),
                 ('harvest', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='excerpts', to='diagnosis.logharvest')),

@@ -2,6 +2,7 @@
 
 from typing import Self
 
+import zstandard
 from django.db import models
 from django.urls import reverse
 
@@ -57,7 +58,7 @@ class LogExcerpt(models.Model):
     stream = models.CharField(max_length=8, choices=Stream)
     path = models.TextField()
     size_bytes = models.BigIntegerField(help_text="Size of the whole log.")
-    data = models.BinaryField()
+    compressed = models.BinaryField(help_text="Its bytes, compressed by zstd.")
     first_offset = models.BigIntegerField(help_text="Byte offset of the excerpt in the log.")
     first_line_number = models.BigIntegerField(
         null=True, blank=True, help_text="Empty if the log is too large to count its lines."
@@ -68,6 +69,11 @@ class LogExcerpt(models.Model):
 
     def __str__(self) -> str:
         return f"{self.stream} of {self.harvest}"
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of the excerpt."""
+        return zstandard.ZstdDecompressor().decompress(bytes(self.compressed))
 
 
 class Evidence(models.Model):
