@@ -72,19 +72,20 @@ def in_order(
     shown = found.rows[:size]
     next_query = first_query = ""
     if len(found.rows) > size:
-        next_query = _with(query, after=_write(getattr(shown[-1], by), shown[-1].pk))
+        next_query = with_changes(query, after=_write(getattr(shown[-1], by), shown[-1].pk))
     elif found.stopped_at:
-        next_query = _with(query, after=_write(*found.stopped_at))
+        next_query = with_changes(query, after=_write(*found.stopped_at))
     if mark is not None:
-        first_query = _with(query)
+        first_query = with_changes(query)
     return Page(shown, next_query, first_query, found.stopped_at[0] if found.stopped_at else None)
 
 
-def _with(query: MultiValueDict[str, str], **changes: str) -> str:
+def with_changes(query: MultiValueDict[str, str], **changes: str) -> str:
+    """Return the query string with these parameters, empty ones left out; the page's place (`after`) is dropped."""
     changed = query.copy()
     changed.pop("after", None)
     for name, value in changes.items():
-        changed[name] = value
+        changed.setlist(name, [value] if value else [])
     return "?" + urlencode([(name, value) for name, values in changed.lists() for value in values])
 
 

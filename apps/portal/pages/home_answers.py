@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from urllib.parse import urlencode
 
-from django.db.models import F, Sum
+from django.db.models import Exists, F, OuterRef, Sum
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from apps.accounts.models import User
 from apps.core.charts import Band, Bin, Part, Series, Tick, bars, week_strip
 from apps.diagnosis.enums import VerdictKind
-from apps.diagnosis.models import CauseTotals, ImpactGroup
+from apps.diagnosis.models import CauseTotals, Impact, ImpactGroup
 from apps.jobs.domain.records import hour_of
 from apps.jobs.enums import FAILED_STATES
 from apps.jobs.models import HourlyEnds
@@ -50,12 +50,13 @@ class RunAnswer:
 
 @dataclass(frozen=True)
 class Broken:
-    """Incidents since the evening before, also those that are over, and what they cost."""
+    """Incidents since the evening before, also those that are over, and what they cost, once it `is_counted`."""
 
     since: datetime
     incidents: Sequence[Incident]
     confirmed: int
     eligible: int
+    is_counted: bool
 
 
 def can_run(*, user: User, at: datetime) -> RunAnswer:
@@ -76,14 +77,17 @@ def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
     """Return the incidents since yesterday at 18:00, those that made most jobs fail first. Two queries."""
     today = timezone.localtime(at).date()
     since = datetime.combine(today - timedelta(days=1), time(18), timezone.get_current_timezone())
-    rows = list(Incident.objects.filter(merged_into=None).overlapping(since, at).select_related("service")[:50])
+    counted = Exists(Impact.objects.filter(incident=OuterRef("pk")))
+    incidents = Incident.objects.filter(merged_into=None).overlapping(since, at).annotate(is_counted=counted)
+    rows = list(incidents.select_related("service")[:50])
     groups = ImpactGroup.objects.visible_to(user).filter(impact__incident__in=rows)
     left = F("confirmed") - F("succeeded") - F("retried")
     sums = groups.order_by().values("impact__incident").annotate(victims=Sum("confirmed"), left=Sum(left))
     figures = list(sums.values_list("impact__incident", "victims", "left"))
     victims = {pk: confirmed for pk, confirmed, _ in figures}
     rows.sort(key=lambda row: (-victims.get(row.pk, 0), -row.started_at.timestamp()))
-    return Broken(since, rows, sum(victims.values()), sum(eligible for *_, eligible in figures))
+    eligible, is_counted = sum(eligible for *_, eligible in figures), all(row.is_counted for row in rows)
+    return Broken(since, rows, sum(victims.values()), eligible, is_counted)
 
 
 def failures_by_hour(*, user: User, at: datetime) -> SafeString:

@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from apps.core.charts import Part, share_bar
 from apps.core.domain.event_kinds import what_was_done
 from apps.core.domain.hidden_characters import mark_hidden
+from apps.core.domain.pagination import with_changes
 from apps.core.domain.quantities import round_duration, round_size
 
 register = template.Library()
@@ -214,14 +215,8 @@ def field_box(field: BoundField, whole: object = "") -> SafeString:
 @register.simple_tag(takes_context=True)
 def query(context: template.Context, **changes: object) -> str:
     """The page's query string with some parameters changed; the page's place (`after`) is dropped."""
-    changed = context["request"].GET.copy()
-    changed.pop("after", None)
-    for name, value in changes.items():
-        if value in (None, ""):
-            changed.pop(name, None)
-        else:
-            changed[name] = str(value)
-    return f"?{changed.urlencode()}"
+    given = {name: "" if value is None else str(value) for name, value in changes.items()}
+    return with_changes(context["request"].GET, **given)
 
 
 @register.simple_tag(takes_context=True)
