@@ -4,14 +4,17 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
+from django.db.models import prefetch_related_objects
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
+from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.core.domain.events import events_of
 from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
 from apps.production.domain.actors import may
+from apps.production.domain.approvals.inbox import RESPONSIBLE
 from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
 from apps.production.domain.checks.report import warnings_at_submission, warnings_now
 from apps.production.domain.content.changes import may_change
@@ -77,15 +80,13 @@ def next_by(request: Request, approval: Approval) -> str:
     state = RequestState(request.state)
     if state in CLOSED:
         return ""
-    if state in {RequestState.DRAFT, RequestState.CHANGES_REQUESTED}:
-        return f"liaisons of {request.experiment}"
     if state == RequestState.AWAITING_APPROVAL:
         names = dict.fromkeys(name for slot in approval.missing for name in slot.people)
         return ", ".join(list(names)[:3]) or "approvers"
-    if state in {RequestState.ON_HOLD, RequestState.DATA_QUALITY}:
-        return "approvers"
-    kinds = {one.kind for one in request.attention.all()} - {AttentionKind.LATE}
-    return "approvers and shifters" if kinds else "the portal"
+    waits = {state, *(one.kind for one in request.attention.all())} - {AttentionKind.LATE}
+    roles = next((roles for wait, roles in RESPONSIBLE.items() if wait in waits), ())
+    named = {Role.LIAISON: f"liaisons of {request.experiment}", Role.APPROVER: "approvers", Role.SHIFTER: "shifters"}
+    return " and ".join(named[role] for role in roles) or "the portal"
 
 
 #: How many events the overview shows.
@@ -107,6 +108,7 @@ def request_page(
     `step` is that move, if the user can make it. `progress` is set once the request is approved, `quality` once it has
     output. `level` and `feeds` say how the user follows it.
     """
+    prefetch_related_objects([request], "attention")
     slots: Any = SimpleLazyObject(lambda: slots_of(request, user, at))
     moves, events = moves_for(user, request, at, slots=slots), list(events_of(request))
     prioritises = may_prioritise(user, request)

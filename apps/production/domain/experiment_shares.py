@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.accounts.models import Experiment
-from apps.production.models import DEFAULT_WEIGHT, ExperimentShare, ShareUse
+from apps.production.models import DEFAULT_WEIGHT, ShareUse
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Shares:
 
 
 def read_shares() -> Shares:
-    configured = dict(ExperimentShare.objects.values_list("experiment_id", "weight"))
-    weights = {pk: configured.get(pk, DEFAULT_WEIGHT) for pk in Experiment.objects.values_list("pk", flat=True)}
+    configured = Experiment.objects.values_list("pk", "share__weight")
+    weights = {pk: DEFAULT_WEIGHT if weight is None else weight for pk, weight in configured}
     uses = list(ShareUse.objects.all())
     used = {use.experiment_id: use.core_seconds for use in uses}
     return Shares(weights, used, max((use.days for use in uses), default=0), min((u.as_of for u in uses), default=None))
