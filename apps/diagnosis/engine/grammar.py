@@ -26,11 +26,13 @@ WEIGHT = {role: weight for weight, role in enumerate(Role)}
 _CANDIDATE = (
     r"(?i)error|exception|fatal|fail|abort|panic|traceback|kill|segmentation|signal|sig[a-z]{3,4}\b|terminat|denied"
     r"|refused|timed? ?out|time-?out|cannot|can't|unable|could ?n.t|could not|not found|no such|invalid|unreachable"
-    r"|stale|expired|quota|no space|space left|cancel|assert|core dumped|critical|severe|memory|unresolved|undefined"
+    r"|stale|expired|quota|no space|space left|cancel|assert|core dumped|critical|severe|of memory|exhaust"
+    r"|not enough|insufficient|java heap|unresolved|undefined"
     r"|missing|halted|exceed|lost|corrupt|what\(\)|caused by|illegal|forrtl|exit(?:ed)?\b|broken pipe|unexpected"
     r"|not connected|interrupt|does not exist|bus error|term_|malformed|requested access|unknown|too many|wrong"
     r"|mismatch|condor_rm|was held|not allowed|must be|bad "
-    r"|is not\b|bad[a-z]|: \*\*\*|deleted|limit|removed|unavailab|offline|no more|licen[cs]|evict|preempt|not submitted"
+    r"|is not\b|bad[a-z]|: \*\*\*|deleted|time limit|limit reach|removed|unavailab|offline|no more|licen[cs]"
+    r"|evict|preempt|not submitted"
 )
 #: Lines that say by their form that they are errors: a program's last words.
 _ERROR_LINE = (
