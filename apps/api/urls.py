@@ -5,6 +5,7 @@ from rest_framework.routers import DefaultRouter
 from apps.api.views import IndexView, SchemaView, VersionView, reference
 from apps.archive.api.capture import ReceiveBatch, Report
 from apps.archive.api.jobs import ArchivedJobViewSet
+from apps.diagnosis.api.causes import CausesView
 from apps.diagnosis.api.impact import ImpactView
 from apps.diagnosis.api.views import GroupViewSet, JobLogView, VerdictViewSet
 from apps.jobs.api.phases import PhasesView, PhaseTokensView
@@ -67,6 +68,7 @@ urlpatterns = [
     path("requests/<str:key>/stages/<int:number>/outputs/", Outputs.as_view(), name="stage-outputs"),
     path("requests/<str:key>/stages/<int:number>/located/", Located.as_view(), name="stage-located"),
     path("requests/<str:key>/follow/", FollowView.as_view(), name="request-follow"),
+    path("causes/", CausesView.as_view(), name="causes"),
     path("incidents/<int:pk>/impact/", ImpactView.as_view(), name="incident-impact"),
     path("advice/", AdviceView.as_view(), name="advice"),
     path("checks/", Rules.as_view(), name="rules"),

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.diagnosis.web import groups, known_errors, logs, views
+from apps.diagnosis.web import causes, groups, known_errors, logs, views
 
 app_name = "diagnosis"
 urlpatterns = [
@@ -20,5 +20,6 @@ urlpatterns = [
     path("failures/known-errors/changes/<int:pk>/decide/", known_errors.decide_known_error, name="decide-known-error"),
     path("failures/known-errors/<str:pk>/", known_errors.known_error, name="known-error"),
     path("failures/known-errors/<str:pk>/edit/", known_errors.edit_known_error, name="known-error-edit"),
+    path("failures/causes/", causes.causes, name="causes"),
     path("failures/jobs/", views.failed_jobs, name="failed-jobs"),
 ]

@@ -1,0 +1,63 @@
+"""Causes over many jobs, in the API."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.response import Response
+
+from apps.accounts.api import ApiRequest, ApiView
+from apps.core.api.input import checked_data
+from apps.diagnosis.domain.common_causes.causes import MOST_DAYS, CommonCause, causes_between
+
+
+class CausesQuery(serializers.Serializer[Any]):
+    """The period: jobs that ended in [since, until)."""
+
+    since = serializers.DateTimeField(required=False, help_text="Default: seven days before `until`.")
+    until = serializers.DateTimeField(
+        required=False, help_text=f"Default: now. At most {MOST_DAYS} days after `since`."
+    )
+
+
+class CommonCauseSerializer(serializers.Serializer[CommonCause]):
+    """A value of an attribute whose jobs failed more often than expected."""
+
+    attribute = serializers.CharField(help_text="site, host, CPU model, release, stage, user, hour or service.")
+    value = serializers.CharField()
+    jobs = serializers.IntegerField(source="found.jobs", help_text="With this value, without those of stronger causes.")
+    failed = serializers.IntegerField(source="found.failed")
+    expected = serializers.FloatField(source="found.expected")
+    excess = serializers.FloatField(source="found.excess")
+    interval = serializers.SerializerMethodField()
+    other_jobs = serializers.IntegerField(source="found.other_jobs")
+    other_failed = serializers.IntegerField(source="found.other_failed")
+
+    def get_interval(self, cause: CommonCause) -> list[float]:
+        """Return the ends of the 95 % interval of the excess."""
+        return [cause.found.low, cause.found.high]
+
+
+class CausesSerializer(serializers.Serializer[Any]):
+    """Causes of the failures of a period, strongest first."""
+
+    at = serializers.DateTimeField(help_text="Time of the analysis.")
+    jobs = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    causes = CommonCauseSerializer(many=True)
+
+
+class CausesView(ApiView):
+    """What the failures of many jobs have in common."""
+
+    @extend_schema(parameters=[CausesQuery], responses=CausesSerializer, operation_id="causes_retrieve")
+    def get(self, request: ApiRequest) -> Response:
+        """Return the causes of failures of jobs that you may see and that ended in a period, strongest first."""
+        given = checked_data(CausesQuery(data=request.query_params))
+        now = timezone.now()
+        until: datetime = given.get("until") or now.replace(second=0, microsecond=0)
+        since: datetime = given.get("since") or until - timedelta(days=7)
+        found = causes_between(since=since, until=until, user=request.user, at=now)
+        return Response(CausesSerializer(found).data)

@@ -1,0 +1,233 @@
+"""Find what failures of many jobs have in common: take the strongest cause, mask its jobs, test again.
+
+Jobs of one submission fail together, so a submission is the unit. What differs within a submission (host, site, hour)
+is compared within it, where its jobs are exchangeable (Mantel-Haenszel). What a submission has as a whole (release,
+stage, user) is compared between submissions of the same stage, with the scatter of whole submissions as the measure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, lgamma, log, sqrt
+
+import numpy as np
+import numpy.typing as npt
+
+Codes = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+#: Probability of an invented cause in one analysis, for all values of all attributes together.
+FALSE_ALARM = 1e-4
+#: A cause needs so many excess failures; between submissions, it shows in so many of them alike (the root counts).
+LEAST_EXCESS, LEAST_ALIKE = 5.0, 3.0
+#: Other jobs of a stage that a value is compared with.
+LEAST_OTHERS = 30
+MOST_CAUSES = 20
+SIGMAS = 1.96
+#: Values whose excess is below this many standard deviations need no exact probability.
+_PROMISING = 3.0
+#: Pairs of a value and a submission that are counted in an array; more of them are sorted.
+_MOST_CELLS = 8_000_000
+
+
+@dataclass(frozen=True)
+class JobColumns:
+    """Jobs as columns: submission, `stage` and other attributes as numbers from 0, and whether each failed.
+
+    `outages` has for each service the jobs that needed it and ran while it was out.
+    """
+
+    failed: Mask
+    submission: Codes
+    attributes: Mapping[str, Codes]
+    outages: Mapping[str, Mask]
+
+
+@dataclass(frozen=True)
+class FoundCause:
+    """A value of an attribute with more failures than expected; `value` is its number, for an outage 1.
+
+    `low` and `high` are the ends of the 95 % interval of the excess; `other_jobs` and `other_failed` are those without
+    the value, without jobs of stronger causes.
+    """
+
+    attribute: str
+    value: int
+    jobs: int
+    failed: int
+    expected: float
+    low: float
+    high: float
+    other_jobs: int
+    other_failed: int
+
+    @property
+    def excess(self) -> float:
+        return self.failed - self.expected
+
+
+@dataclass(frozen=True)
+class _Excess:
+    """Failures of each value: counted, expected, variance, and log of the probability of so many."""
+
+    counted: Numbers
+    expected: Numbers
+    variance: Numbers
+    chance: Numbers
+
+
+def find_causes(jobs: JobColumns) -> list[FoundCause]:
+    """Return the causes of failures, strongest first; none where chance explains all of them."""
+    active: Mask = np.ones(len(jobs.failed), np.bool_)
+    columns = dict(jobs.attributes) | {f"service {name}": mask.astype(np.int64) for name, mask in jobs.outages.items()}
+    sizes = {name: int(codes.max(initial=0)) + 1 for name, codes in columns.items()}
+    limit = log(FALSE_ALARM) - log(2 * max(sum(sizes.values()), 1))
+    stage_of = np.zeros(int(jobs.submission.max(initial=0)) + 1, np.int64)
+    stage_of[jobs.submission] = columns["stage"]
+    found: list[FoundCause] = []
+    while len(found) < MOST_CAUSES and jobs.failed[active].any():
+        best = _strongest(jobs, columns, stage_of, active, limit)
+        if best is None:
+            break
+        found.append(best)
+        active &= columns[best.attribute] != best.value
+    return found
+
+
+def _strongest(
+    jobs: JobColumns, columns: Mapping[str, Codes], stage_of: Codes, active: Mask, limit: float
+) -> FoundCause | None:
+    failed, submission = jobs.failed[active], jobs.submission[active]
+    best, strength = None, 0.0
+    for name, every in columns.items():
+        codes = every[active]
+        parts = _parts(codes, submission, failed, len(stage_of))
+        strata = np.zeros_like(stage_of) if name == "stage" else stage_of
+        for result in (_within(parts), _between(parts, strata)):
+            excess = result.counted - result.expected
+            power = np.where(
+                (result.chance < limit) & (excess >= LEAST_EXCESS),
+                excess / np.sqrt(np.maximum(result.variance, 1.0)),
+                0,
+            )
+            if name.startswith("service "):
+                power[0] = 0  # no outage is no cause
+            value = int(np.argmax(power))
+            if power[value] > strength:
+                best, strength = _cause(name, value, codes, failed, result), float(power[value])
+    return best
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Jobs and failures by value and submission: one entry for each pair that occurs."""
+
+    values: int
+    value: Codes
+    unit: Codes
+    jobs: Numbers
+    failed: Numbers
+
+
+def _parts(codes: Codes, submission: Codes, failed: Mask, units: int) -> _Parts:
+    values = int(codes.max(initial=0)) + 1
+    keys = codes * units + submission
+    if values * units <= _MOST_CELLS:
+        jobs, hit = np.bincount(keys, minlength=values * units), np.bincount(keys, failed, minlength=values * units)
+        pairs = np.flatnonzero(jobs)
+        jobs, hit = jobs[pairs], hit[pairs]
+    else:
+        pairs, place = np.unique(keys, return_inverse=True)
+        jobs, hit = np.bincount(place), np.bincount(place, failed)
+    return _Parts(values, pairs // units, pairs % units, jobs.astype(float), hit.astype(float))
+
+
+def _cause(name: str, value: int, codes: Codes, failed: Mask, result: _Excess) -> FoundCause:
+    has = codes == value
+    jobs, hit = int(has.sum()), int(failed[has].sum())
+    # Jobs that have nothing to be compared with are expected to fail at the rate of the others.
+    expected = float(result.expected[value]) + hit - float(result.counted[value])
+    excess = hit - expected
+    margin = SIGMAS * sqrt(hit * (1 - hit / jobs) + float(result.variance[value]))
+    return FoundCause(
+        attribute=name,
+        value=value,
+        jobs=jobs,
+        failed=hit,
+        expected=expected,
+        low=excess - margin,
+        high=min(excess + margin, float(hit)),
+        other_jobs=len(codes) - jobs,
+        other_failed=int(failed.sum()) - hit,
+    )
+
+
+def _within(parts: _Parts) -> _Excess:
+    """Compare the jobs of each value with the other jobs of the same submissions."""
+    n, k = parts.jobs, parts.failed
+    all_n, all_k = np.bincount(parts.unit, n)[parts.unit], np.bincount(parts.unit, k)[parts.unit]
+    others, share = all_n - n, all_k / all_n
+    mixed = (others > 0).astype(float)  # a submission of one value tells nothing
+    spread = n * share * (1 - share) * others / np.maximum(all_n - 1, 1)
+    # Expected by the other jobs alone: the value's own failures would hide part of it.
+    rate = (all_k - k) / np.maximum(others, 1)
+
+    def summed(figures: Numbers) -> Numbers:
+        return np.bincount(parts.value, figures * mixed, minlength=parts.values).astype(np.float64)
+
+    counted = summed(k)
+    return _Excess(counted, summed(n * rate), summed(spread), _poisson_tails(counted, summed(n * share)))
+
+
+def _between(parts: _Parts, stage_of: Codes) -> _Excess:
+    """Compare the submissions of each value with the other submissions of the same stages."""
+    n, k, stages = parts.jobs, parts.failed, int(stage_of.max(initial=0)) + 1
+    stage = stage_of[parts.unit]
+    stage_n, stage_k = np.bincount(stage, n, minlength=stages), np.bincount(stage, k, minlength=stages)
+    cells, cell = np.unique(parts.value * stages + stage, return_inverse=True)
+    cell_n, cell_k = np.bincount(cell, n), np.bincount(cell, k)
+    others = stage_n[cells % stages] - cell_n
+    rate = (stage_k[cells % stages] - cell_k + 0.5) / (others + 1)
+    known = (others >= LEAST_OTHERS).astype(float)
+    p, usable = rate[cell], known[cell]
+    scatter = _scatter(n, k, (stage_k / np.maximum(stage_n, 1))[stage])
+
+    def summed(figures: Numbers) -> Numbers:
+        return np.bincount(parts.value, figures * usable, minlength=parts.values).astype(np.float64)
+
+    variance = summed(n * p * (1 - p) * (1 + (n - 1) * scatter))
+    mean_size = float((n * n).sum() / max(n.sum(), 1.0))
+    of_rate = cell_n**2 * rate * (1 - rate) * known * (1 + scatter * mean_size) / np.maximum(others, 1)
+    variance = variance + np.bincount(cells // stages, of_rate, minlength=parts.values)
+    excess = summed(k - n * p)
+    alike = excess / np.sqrt(np.maximum(summed((k - n * p) ** 2), 1e-9))
+    sigma = excess / np.sqrt(np.maximum(variance, 1e-9))
+    # The tail of the normal distribution, by its bound exp(-z²/2) / z.
+    chance = np.where(
+        (alike >= LEAST_ALIKE) & (sigma > _PROMISING), -(sigma**2) / 2 - np.log(np.maximum(sigma, 1)), 0.0
+    )
+    return _Excess(summed(k), summed(n * p), variance, chance)
+
+
+def _scatter(n: Numbers, k: Numbers, p: Numbers) -> float:
+    """Return the correlation of the jobs of a submission by moments: 0 if each fails on its own."""
+    single = n * p * (1 - p)
+    pairs = float((single * (n - 1)).sum())
+    return max(0.0, float(((k - n * p) ** 2 - single).sum()) / pairs) if pairs else 0.0
+
+
+def _poisson_tails(counted: Numbers, expected: Numbers) -> Numbers:
+    """Return the log of the probability of at least so many: a bound for sums of hypergeometric numbers (Hoeffding)."""
+    found = np.zeros(len(counted))
+    promising = counted - expected > _PROMISING * np.sqrt(np.maximum(expected, 0.1))
+    for at in np.flatnonzero(promising):
+        found[at] = _poisson_tail(int(counted[at]), max(float(expected[at]), 1e-12))
+    return found
+
+
+def _poisson_tail(least: int, mean: float) -> float:
+    """Return log P(X >= least) for least > mean, from the first term and the ratio of the following ones."""
+    if least <= mean:
+        return 0.0
+    first = least * log(mean) - mean - lgamma(least + 1)
+    return min(0.0, first - log(1 - min(mean / (least + 1), 1 - exp(-30))))

@@ -1,0 +1,37 @@
+"""The page of causes over many jobs."""
+
+from datetime import timedelta
+
+from django import forms
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.diagnosis.domain.common_causes.causes import causes_between
+from apps.jobs.domain.records import hour_of
+
+PERIODS = {"1": "24 hours", "7": "7 days", "30": "30 days"}
+
+
+class PeriodForm(forms.Form):
+    """The period up to the last full hour."""
+
+    days = forms.ChoiceField(label="Period", choices=list(PERIODS.items()), required=False)
+
+
+@require_safe
+def causes(request: AuthenticatedRequest) -> HttpResponse:
+    """Show what the failures of a period have in common, with a table of two by two for each cause."""
+    form = PeriodForm(request.GET or {"days": "7"})
+    days = int(form.cleaned_data["days"] or 7) if form.is_valid() else 7
+    until = hour_of(timezone.now())
+    since = until - timedelta(days=days)
+    context = {
+        "form": form,
+        "since": since,
+        "until": until,
+        "analysis": causes_between(since=since, until=until, user=request.user, at=timezone.now()),
+    }
+    return render(request, "diagnosis/causes.html", context, status=400 if form.errors else 200)

@@ -1,0 +1,96 @@
+"""Causes over many jobs: all planted ones are found in generated months, and none is invented where there is none."""
+
+from datetime import timedelta
+
+import pytest
+from django.core.cache import cache
+from django.urls import reverse
+from django.utils import timezone
+
+from apps.clusters.models import Site
+from apps.diagnosis.domain.common_causes.columns import Period, read_columns, text_of
+from apps.diagnosis.domain.common_causes.peeling import find_causes
+from apps.jobs.models import Job
+from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.enums import State
+from tests.diagnosis.generated_months import PLANTED, month
+from tests.factories import clusters, jobs, people, statusboard
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_planted_causes_are_found_and_no_others(seed):
+    found = find_causes(month(seed, causes=PLANTED))
+    assert {(one.attribute, one.value) for one in found} == {(name, value) for name, value, _ in PLANTED}
+    assert all(one.low <= one.excess <= one.high for one in found)
+
+
+def test_nothing_is_invented_in_months_without_a_cause():
+    invented = [find_causes(month(seed, jobs=2000, submissions=40)) for seed in range(40)]
+    assert [one for one in invented if one] == []
+
+
+@pytest.fixture
+def broken_host(nova, dune, at):
+    """Ten submissions of ten jobs each; all jobs on wn-7 fail."""
+    site = Site.objects.create(name="FNAL")
+    made = [
+        Job(
+            cluster=clusters.cluster(),
+            job_id=f"{unit}_{task}",
+            raw_id=unit * 100 + task,
+            spool_id=str(unit),
+            state="failed" if task == 7 else "completed",
+            submitted_at=at - timedelta(hours=3),
+            started_at=at - timedelta(hours=2),
+            ended_at=at - timedelta(hours=1),
+            host=f"wn-{task}.example.org",
+            site=site,
+            stage="reco",
+            user="novapro",
+            experiment=nova,
+            collected_at=at,
+        )
+        for unit in range(10)
+        for task in range(10)
+    ]
+    Job.objects.bulk_create(made)
+
+
+def test_columns_are_those_of_the_jobs(broken_host, at, shifter, nova):
+    samweb = statusboard.service("samweb", people.LONG_AGO)
+    cluster = clusters.cluster()
+    cluster.service = samweb
+    cluster.save()
+    incident = open_incident(
+        service=samweb, state=State.DOWN, title="503", by=shifter, at=at, started_at=at - timedelta(minutes=90)
+    )
+    close_incident(incident=incident, by=shifter, at=at, reason="Restarted.")
+    jobs.row(cluster, 999, at=at - timedelta(hours=1, minutes=45), experiment=nova)
+    period = Period(at - timedelta(days=1), at)
+    read = read_columns(period)
+    assert (len(read.jobs.failed), read.jobs.failed.sum(), read.jobs.submission.max()) == (101, 11, 10)
+    assert {name: mask.sum() for name, mask in read.jobs.outages.items()} == {"samweb": 100}
+    hosts = {text_of(period, "host", int(number)) for number in read.stored["host"]}
+    assert hosts == {"wn-0233", *(f"wn-{number}" for number in range(10))}
+    assert len(read_columns(Period(at - timedelta(days=1), at, [])).jobs.failed) == 0
+
+
+def test_page_and_api_name_the_cause(client, broken_host, shifter, other_liaison, at):
+    cache.clear()
+    client.force_login(shifter)
+    bounds = {"since": (at - timedelta(days=1)).isoformat(), "until": at.isoformat()}
+    answer = client.get("/api/v1/causes/", bounds).json()
+    assert (answer["jobs"], answer["failed"]) == (100, 10)
+    [cause] = answer["causes"]
+    assert (cause["attribute"], cause["value"], cause["jobs"], cause["failed"]) == ("host", "wn-7", 10, 10)
+    assert cause["interval"][0] <= cause["excess"] == 10
+    assert (cause["other_jobs"], cause["other_failed"]) == (90, 0)
+    backwards = {"since": bounds["until"], "until": bounds["since"]}
+    assert client.get("/api/v1/causes/", backwards).status_code == 400
+    Job.objects.update(ended_at=timezone.now() - timedelta(hours=2), started_at=timezone.now() - timedelta(hours=3))
+    page = client.get(reverse("diagnosis:causes")).content.decode()
+    assert "1 cause explains" in " ".join(page.split())
+    assert client.get(reverse("diagnosis:causes"), {"days": "x"}).status_code == 400
+    client.force_login(other_liaison)
+    assert client.get("/api/v1/causes/", bounds).json()["jobs"] == 0
+    assert "No job failed" in client.get(reverse("diagnosis:causes")).content.decode()
