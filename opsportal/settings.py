@@ -345,6 +345,7 @@ CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_TASK_ROUTES = {
     "apps.archive.tasks.archive_batches": {"queue": "archive"},
     "apps.diagnosis.tasks.harvest_log": {"queue": "harvest"},
+    "apps.diagnosis.tasks.reclassify_batch": {"queue": "harvest"},
 }
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
@@ -366,6 +367,7 @@ _EVERY_SECONDS = {
     "apps.diagnosis.domain.harvest.requeue_overdue": 30,
     "apps.diagnosis.tasks.recount_causes": 15,
     "apps.diagnosis.domain.known_errors.changes.disable_expired": 300,
+    "apps.diagnosis.domain.reclassification.continue_lost_runs": 60,
     "apps.diagnosis.domain.impact.recount.recount_marked": 15,
     "apps.diagnosis.domain.impact.recount.verify_impacts": 86_400,
     "apps.statusboard.tasks.parse_waiting": 30,

@@ -30,6 +30,7 @@ OPERATOR = "hnhyyn"
 EITHER = "hyhynn"
 PROPOSER = "nyyyyy"
 APPROVER_OR_ADMIN = "nnnyny"
+APPROVER_OR_ADMIN_HIDDEN = "nnnhnh"  # there is none
 NONE = "hhhhhh"
 
 PUBLIC = {
@@ -223,6 +224,10 @@ EXPECTED = {
     "diagnosis:known-error-edit": PROPOSER,
     "diagnosis:known-error-new": PROPOSER,
     "diagnosis:known-errors": ALL,
+    "diagnosis:known-errors-export": ALL,
+    "diagnosis:known-errors-import": PROPOSER,
+    "diagnosis:reclassification": APPROVER_OR_ADMIN_HIDDEN,
+    "diagnosis:reclassifications": APPROVER_OR_ADMIN,
     "diagnosis:log": OF_EXPERIMENT,
     "diagnosis:raw-log": OF_EXPERIMENT,
     "diagnosis:verdict": OF_EXPERIMENT,

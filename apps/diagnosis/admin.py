@@ -19,6 +19,7 @@ from apps.diagnosis.models import (
     KnownErrorChange,
     LogExcerpt,
     LogHarvest,
+    Reclassification,
     Verdict,
 )
 
@@ -82,3 +83,4 @@ register_read_only(
 register_read_only(
     KnownErrorChange, "known_error version state by at reason", search="known_error by reason", filters=["state"]
 )
+register_read_only(Reclassification, "since by started_at state total judged changed worked_at", filters=["state"])

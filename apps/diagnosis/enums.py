@@ -182,6 +182,25 @@ class ChangeState(models.TextChoices):
 CHANGE_MOVES = {ChangeState.PROPOSED: frozenset({ChangeState.APPLIED, ChangeState.REJECTED})}
 
 
+class ReclassificationState(models.TextChoices):
+    """Progress of a re-classification of history."""
+
+    PREVIEWING = "previewing", "Previewing"
+    PREVIEWED = "previewed", "Previewed"
+    APPLYING = "applying", "Applying"
+    DONE = "done", "Done"
+    CANCELLED = "cancelled", "Cancelled"
+
+
+_R = ReclassificationState
+RECLASSIFICATION_MOVES = {
+    _R.PREVIEWING: frozenset({_R.PREVIEWED, _R.CANCELLED}),
+    _R.PREVIEWED: frozenset({_R.APPLYING, _R.CANCELLED}),
+    _R.APPLYING: frozenset({_R.DONE, _R.CANCELLED}),
+}
+RECLASSIFYING = (_R.PREVIEWING, _R.APPLYING)
+
+
 class BaselineScope(models.TextChoices):
     """Jobs that the failures during an incident are compared with."""
 

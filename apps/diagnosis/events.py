@@ -20,6 +20,9 @@ declare(
     EventKind("known_error.changed", "changed the known error: version {new}", "was changed"),
     EventKind("known_error.proposed", "proposed a change of the known error", "has a proposed change"),
     EventKind("known_error.rejected", "rejected the proposed change", "had a proposed change rejected"),
+    EventKind("reclassification.started", "started a preview", "is being previewed"),
+    EventKind("reclassification.applied", "applied it", "is being applied"),
+    EventKind("reclassification.cancelled", "cancelled it", "was cancelled"),
     EventKind("verdict.decided", "decided the verdict: {new}", "has a new verdict"),
     EventKind("verdict.overridden", "overrode the verdict: {old} → {new}", "had its verdict overridden"),
 )

@@ -5,6 +5,7 @@ from django.utils import timezone
 
 from apps.core.tasks import task_of
 from apps.diagnosis.domain import harvest as harvest_module
+from apps.diagnosis.domain import reclassification
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.group_sweep import sweep_groups
 from apps.diagnosis.domain.impact import recount
@@ -28,6 +29,14 @@ def survey_log(*, harvest_id: int) -> None:
 
 task_of(harvest_module.requeue_overdue)
 task_of(changes.disable_expired)
+
+
+@shared_task(acks_late=True)
+def reclassify_batch(*, run_id: int) -> None:
+    reclassification.reclassify_batch(run_id=run_id, at=timezone.now())
+
+
+task_of(reclassification.continue_lost_runs)
 
 
 @shared_task

@@ -1,6 +1,7 @@
 """Pages of known errors: list, one, form with preview, proposals; what a pattern is proposed from a line."""
 
 import pytest
+import zstandard
 from django.urls import reverse
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,9 @@ def harvested(make_job, at):
     good = make_job(3, state="completed", exit_code=0)
     harvest = LogHarvest.objects.create(job=good, due_at=at)
     data = b"geometry server gone after 1 s, retried\n"
-    LogExcerpt.objects.create(harvest=harvest, stream="stdout", path="x", size_bytes=40, data=data, first_offset=0)
+    compressed = zstandard.ZstdCompressor().compress(data)
+    given = {"stream": "stdout", "path": "x", "size_bytes": 40, "compressed": compressed, "first_offset": 0}
+    LogExcerpt.objects.create(harvest=harvest, **given)
     recount_dirty_hours()
 
 
@@ -67,6 +70,10 @@ def test_form_is_filled_from_a_line_and_from_a_group(client, harvested, shifter)
     group = page(client, shifter, "group", FailureGroup.objects.get().pk)
     assert "Make a known error from this" in group
     assert "known-errors/new/?line=" in group
+    job = LogHarvest.objects.order_by("pk").first().job
+    log = page(client, shifter, "log", job.pk, at="5")
+    assert "Make a known error from this line" in log
+    assert "known-errors/new/?line=%3Cb%3EERROR" in log
 
 
 def test_preview_shows_hits_in_failed_and_successful_jobs_and_saves_nothing(client, harvested, approver):

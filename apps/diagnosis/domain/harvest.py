@@ -166,7 +166,7 @@ def _fail(harvest: LogHarvest, error: Exception, at: datetime) -> HarvestState:
     message = clean_text(f"{type(error).__name__}: {error}", 2000)
     move(harvest, to=HarvestState.FAILED, transitions=TRANSITIONS, last_error=message, harvested_at=at)
     reasons = [Reason(ReasonKind.LOG, wording.ANALYSIS_FAILED)]
-    _store_verdict(harvest.job, diagnose(facts_of(harvest.job), [], classifiers={}, reasons=reasons), [], at)
+    store_verdict(harvest.job, diagnose(facts_of(harvest.job), [], classifiers={}, reasons=reasons), [], at)
     return HarvestState.FAILED
 
 
@@ -222,10 +222,11 @@ def _conclude(harvest: LogHarvest, read: list[ReadResult], at: datetime) -> None
     )
     harvest.excerpts.all().delete()
     LogExcerpt.objects.bulk_create([_excerpt(harvest, one.path, one.block) for one in read if one.block])
-    _store_evidence(harvest, found)
+    harvest.evidence.all().delete()
+    Evidence.objects.bulk_create(evidence_of(harvest, found), ignore_conflicts=True)
     # A completed job without a known error gets no verdict.
     if job.state != JobState.COMPLETED or found.verdict.category is not Category.UNKNOWN:
-        _store_verdict(job, found, blocks, at)
+        store_verdict(job, found, blocks, at)
 
 
 def _state_of(read: list[ReadResult]) -> HarvestState:
@@ -255,9 +256,9 @@ def _excerpt(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:
     )
 
 
-def _store_evidence(harvest: LogHarvest, found: Diagnosis) -> None:
-    harvest.evidence.all().delete()
-    rows = [
+def evidence_of(harvest: LogHarvest, found: Diagnosis) -> list[Evidence]:
+    """Return the known errors found as unsaved rows."""
+    return [
         Evidence(
             harvest=harvest,
             stream=hit.stream,
@@ -271,10 +272,9 @@ def _store_evidence(harvest: LogHarvest, found: Diagnosis) -> None:
         )
         for hit in found.hits[:EVIDENCE_LIMIT]
     ]
-    Evidence.objects.bulk_create(rows, ignore_conflicts=True)
 
 
-def _store_verdict(job: Job, found: Diagnosis, blocks: list[Block], at: datetime) -> None:
+def store_verdict(job: Job, found: Diagnosis, blocks: list[Block], at: datetime) -> None:
     """Store the verdict; an override by a user stays effective, everything else is updated."""
     decided = found.verdict
     old = Verdict.objects.select_for_update().filter(job=job).first()

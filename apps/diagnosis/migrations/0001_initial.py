@@ -323,4 +323,26 @@ class Migration(migrations.Migration):
                 'constraints': [models.CheckConstraint(condition=models.Q(('category__in', ['service', 'site', 'experiment-code', 'configuration', 'data', 'resource', 'user', 'unknown'])), name='known_error_category'), models.CheckConstraint(condition=models.Q(('role__in', ['cause', 'generic', 'symptom', 'consequence', 'noise'])), name='known_error_role'), models.CheckConstraint(condition=models.Q(('id', django.db.models.functions.text.Upper('id'))), name='known_error_id_capitals')],
             },
         ),
+        migrations.CreateModel(
+            name='Reclassification',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('state', models.CharField(choices=[('previewing', 'Previewing'), ('previewed', 'Previewed'), ('applying', 'Applying'), ('done', 'Done'), ('cancelled', 'Cancelled')], db_index=True, default='previewing', max_length=16)),
+                ('since', models.DateTimeField(help_text='Verdicts on jobs that ended since then.')),
+                ('by', models.CharField(max_length=150)),
+                ('started_at', models.DateTimeField()),
+                ('last_verdict', models.BigIntegerField(help_text='ID of the newest verdict at the start.')),
+                ('position', models.BigIntegerField(default=0)),
+                ('total', models.PositiveIntegerField(help_text='Verdicts to judge.')),
+                ('judged', models.PositiveIntegerField(default=0)),
+                ('changed', models.PositiveIntegerField(default=0)),
+                ('moves', models.JSONField(default=dict, help_text='Jobs by “old verdict, cause → new verdict, cause”.')),
+                ('catalogue_version', models.CharField(blank=True, max_length=16)),
+                ('worked_at', models.DateTimeField(help_text='When its last batch ended.')),
+            ],
+            options={
+                'ordering': ['-pk'],
+                'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['previewing', 'previewed', 'applying', 'done', 'cancelled'])), name='reclassification_state')],
+            },
+        ),
     ]

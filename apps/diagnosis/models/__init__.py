@@ -1,6 +1,7 @@
 """Models of diagnosis, by subject."""
 
 from apps.diagnosis.models.known_errors import CatalogueState, KnownError, KnownErrorChange
+from apps.diagnosis.models.reclassification import Reclassification
 from apps.diagnosis.models.verdicts import (
     CauseTotals,
     DirtyCauseHour,
@@ -30,6 +31,7 @@ __all__ = [
     "KnownErrorChange",
     "LogExcerpt",
     "LogHarvest",
+    "Reclassification",
     "Verdict",
     "VerdictQuerySet",
 ]

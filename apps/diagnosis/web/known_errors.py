@@ -16,8 +16,8 @@ from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.web.errors import show_errors
 from apps.diagnosis.domain.known_errors import figures
 from apps.diagnosis.domain.known_errors.changes import checked_row, decide_change, submit_change, values_of
-from apps.diagnosis.domain.known_errors.preview import Preview, preview_pattern
 from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of
+from apps.diagnosis.domain.pattern_preview import Preview, preview_pattern
 from apps.diagnosis.enums import Advice, Category, ChangeState, Role, VerdictKind
 from apps.diagnosis.filters import KnownErrors
 from apps.diagnosis.models import KnownError, KnownErrorChange
@@ -52,6 +52,7 @@ def known_errors(request: AuthenticatedRequest) -> HttpResponse:
         "rows": rows,
         "proposals": _proposals(),
         "may_propose": may_propose_known_errors(request.user),
+        "may_edit": may_edit_catalogue(request.user),
     }
     return render(request, "diagnosis/known_errors.html", context)
 

@@ -19,6 +19,7 @@ from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
 from apps.diagnosis.domain.log_windows import LINE_CHOICES, default_stream, log_view
 from apps.diagnosis.domain.verdicts import job_diagnosis
 from apps.diagnosis.enums import Stream
+from apps.diagnosis.permissions import may_propose_known_errors
 from apps.jobs.models import Job
 
 _RANGE = re.compile(r"\s{0,9}(\d{1,18})(?:\s{0,9}[-–]\s{0,9}(\d{1,18}))?\s{0,9}")
@@ -69,7 +70,9 @@ def log(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     )
     if part:
         return render(request, "diagnosis/_log_part.html", {"page": page, "job": job})
-    return render(request, "diagnosis/log.html", {"page": page, "job": job, "diagnosis": job_diagnosis(job)})
+    may_propose = may_propose_known_errors(request.user)
+    context = {"page": page, "job": job, "diagnosis": job_diagnosis(job), "may_propose": may_propose}
+    return render(request, "diagnosis/log.html", context)
 
 
 def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:

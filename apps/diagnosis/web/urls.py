@@ -1,6 +1,6 @@
 from django.urls import path
 
-from apps.diagnosis.web import causes, groups, known_errors, logs, views
+from apps.diagnosis.web import causes, groups, known_error_exchange, known_errors, logs, reclassification, views
 
 app_name = "diagnosis"
 urlpatterns = [
@@ -18,6 +18,10 @@ urlpatterns = [
     path("failures/known-errors/new/", known_errors.new_known_error, name="known-error-new"),
     path("failures/known-errors/changes/<int:pk>/", known_errors.known_error_change, name="known-error-change"),
     path("failures/known-errors/changes/<int:pk>/decide/", known_errors.decide_known_error, name="decide-known-error"),
+    path("failures/known-errors/reclassify/", reclassification.reclassifications, name="reclassifications"),
+    path("failures/known-errors/reclassify/<int:pk>/", reclassification.reclassification, name="reclassification"),
+    path("failures/known-errors/export/", known_error_exchange.export_known_errors, name="known-errors-export"),
+    path("failures/known-errors/import/", known_error_exchange.import_page, name="known-errors-import"),
     path("failures/known-errors/<str:pk>/", known_errors.known_error, name="known-error"),
     path("failures/known-errors/<str:pk>/edit/", known_errors.edit_known_error, name="known-error-edit"),
     path("failures/causes/", causes.causes, name="causes"),

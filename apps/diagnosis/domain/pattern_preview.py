@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.domain.log_windows import block_of
 from apps.diagnosis.engine.catalogue import compile_pattern, matching_lines, text_of
 from apps.diagnosis.engine.plain_lines import clean
 from apps.diagnosis.models import LogExcerpt
@@ -56,7 +57,7 @@ def preview_pattern(*, regex: str, experiment: str, user: User) -> Preview:
                 cut_short = True
                 break
             side.searched += 1
-            data = clean(bytes(excerpt.data))
+            data = clean(block_of(excerpt).data)
             for number, (start, line) in enumerate(matching_lines(compiled, data)):
                 side.matched += number == 0
                 if len(side.lines) < LINES and number < 2:

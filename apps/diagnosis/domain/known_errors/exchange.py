@@ -1,0 +1,100 @@
+"""Known errors as YAML: export, and import with every fault and its line."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import yaml
+from django.db import transaction
+
+from apps.accounts.models import Principal
+from apps.core.errors import InvalidFields, NotAllowed
+from apps.diagnosis.domain.known_errors.changes import FIELDS, checked_row, submit_change, values_of
+from apps.diagnosis.models import KnownError
+from apps.diagnosis.permissions import may_propose_known_errors
+from apps.production.domain.yaml_text import Fault, Parsed, parse_yaml
+
+HEAD = "known_errors"
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import does, or would do: IDs, and faults; with faults nothing is stored."""
+
+    added: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+
+
+def write_known_errors(rows: Iterable[KnownError]) -> str:
+    """Return known errors as YAML, which `import_known_errors` reads; fields without a value are left out."""
+    plain = [
+        {"id": row.id} | {name: value for name, value in values_of(row).items() if value not in ("", None)}
+        for row in rows
+    ]
+    return yaml.safe_dump({HEAD: plain}, sort_keys=False, allow_unicode=True, width=120)
+
+
+@transaction.atomic
+def import_known_errors(*, text: str, by: Principal, at: datetime, reason: str, dry_run: bool) -> Imported:
+    """Add and change known errors from YAML: all of them or, with a fault, none. Those not named stay.
+
+    Fields that are left out keep their value. Users who may not edit the catalogue propose each. Raises `NotAllowed`.
+    """
+    if not may_propose_known_errors(by):
+        raise NotAllowed("Only the OPG and liaisons can propose known errors.")
+    parsed = parse_yaml(text)
+    done = Imported(faults=list(parsed.faults))
+    if not reason.strip() and not dry_run:
+        done.faults.append(Fault(0, "Say why. The next shift will read it."))
+    entries = parsed.data.get(HEAD) if isinstance(parsed.data, dict) else None
+    if not isinstance(entries, list):
+        if parsed.data is not None:
+            done.faults.append(Fault(1, f"Start with “{HEAD}:” and a list of known errors."))
+        return done
+    old = {row.pk: row for row in KnownError.objects.select_related("experiment")}
+    wanted: dict[str, dict[str, Any]] = {}
+    for number, entry in enumerate(entries):
+        _check(entry, f"{HEAD}.{number}", parsed, old, wanted, done)
+    done.faults.sort(key=lambda fault: fault.line)
+    if not dry_run and not done.faults:
+        for known_error in [*done.added, *done.changed]:
+            submit_change(known_error=known_error, values=wanted[known_error], by=by, at=at, reason=reason)
+    return done
+
+
+def _check(
+    entry: Any,
+    path: str,
+    parsed: Parsed,
+    old: dict[str, KnownError],
+    wanted: dict[str, dict[str, Any]],
+    done: Imported,
+) -> None:
+    """Check one entry and note what it does: into `wanted`, and into `done` by its ID."""
+    known_error = entry.get("id") if isinstance(entry, dict) else None
+    if not isinstance(known_error, str) or not known_error:
+        done.faults.append(Fault(parsed.line(path), "A known error needs an id.", path))
+        return
+    if known_error in wanted:
+        done.faults.append(Fault(parsed.line(f"{path}.id"), f"“{known_error}” appears twice.", path))
+        return
+    values = {name: value for name, value in entry.items() if name != "id"}
+    wanted[known_error] = values
+    row = old.get(known_error)
+    before = values_of(row) if row else {}
+    wrong = [name for name in values if name not in FIELDS]
+    for name in wrong:
+        done.faults.append(Fault(parsed.line(f"{path}.{name}"), f"Unknown field “{name}”.", f"{path}.{name}"))
+    known = {name: value for name, value in values.items() if name not in wrong}
+    try:
+        after = values_of(checked_row(known_error, before | known))
+    except InvalidFields as error:
+        for name, problems in error.problems.items():
+            line = parsed.line(f"{path}.{name}")
+            done.faults.extend(Fault(line, f"{known_error}, {name}: {problem}", path) for problem in problems)
+        return
+    kind = done.added if row is None else done.unchanged if after == before else done.changed
+    kind.append(known_error)

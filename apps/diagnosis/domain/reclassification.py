@@ -1,0 +1,164 @@
+"""Re-classify history: judge the kept excerpts of past failures by the catalogue as it is now."""
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+
+from apps.accounts.models import Principal
+from apps.clusters.schedulers.base import JobState
+from apps.core.domain.background import enqueue
+from apps.core.domain.events import publish
+from apps.core.domain.workflow import move
+from apps.core.errors import NotAllowed
+from apps.diagnosis.domain.facts import facts_of, outages_during_job
+from apps.diagnosis.domain.harvest import evidence_of, store_verdict
+from apps.diagnosis.domain.known_errors.current import current
+from apps.diagnosis.domain.log_windows import block_of
+from apps.diagnosis.engine.base import Block
+from apps.diagnosis.engine.catalogue import Catalogue
+from apps.diagnosis.engine.diagnose import Diagnosis, diagnose
+from apps.diagnosis.engine.registry import classifiers
+from apps.diagnosis.enums import RECLASSIFICATION_MOVES, RECLASSIFYING, Category, ReclassificationState, Stream
+from apps.diagnosis.models import Evidence, KnownError, LogHarvest, Reclassification, Verdict
+from apps.diagnosis.permissions import may_edit_catalogue
+
+BATCH = 100
+#: A run without a batch for so long lost its worker or its message, and is continued.
+LOST = timedelta(seconds=90)
+TASK = "apps.diagnosis.tasks.reclassify_batch"
+
+
+@transaction.atomic
+def start_preview(*, since: datetime, by: Principal, at: datetime) -> Reclassification:
+    """Start a preview over the verdicts on jobs that ended since a time. Raises `NotAllowed`."""
+    _check_may_reclassify(by)
+    verdicts = Verdict.objects.filter(ended_at__gte=since)
+    run = Reclassification.objects.create(
+        since=since,
+        by=str(by)[:150],
+        started_at=at,
+        worked_at=at,
+        last_verdict=verdicts.aggregate(last=Max("pk"))["last"] or 0,
+        total=verdicts.count(),
+    )
+    publish(kind="reclassification.started", target=run, by=by, at=at)
+    enqueue(TASK, run_id=run.pk)
+    return run
+
+
+@transaction.atomic
+def apply_run(*, run: Reclassification, by: Principal, at: datetime) -> None:
+    """Run it again over the same verdicts, storing what changes.
+
+    Raises `NotAllowed`, `InvalidTransition`, `StaleState`.
+    """
+    _check_may_reclassify(by)
+    zero: dict[str, Any] = {"position": 0, "judged": 0, "changed": 0, "moves": {}, "worked_at": at}
+    move(run, to=ReclassificationState.APPLYING, transitions=RECLASSIFICATION_MOVES, **zero)
+    publish(kind="reclassification.applied", target=run, by=by, at=at)
+    enqueue(TASK, run_id=run.pk)
+
+
+@transaction.atomic
+def cancel_run(*, run: Reclassification, by: Principal, at: datetime) -> None:
+    """Stop a run; verdicts that it has changed stay so. Raises `NotAllowed`, `InvalidTransition`, `StaleState`."""
+    _check_may_reclassify(by)
+    move(run, to=ReclassificationState.CANCELLED, transitions=RECLASSIFICATION_MOVES, worked_at=at)
+    publish(kind="reclassification.cancelled", target=run, by=by, at=at)
+
+
+def _check_may_reclassify(by: Principal) -> None:
+    if not may_edit_catalogue(by):
+        raise NotAllowed("Only approvers and admins of the OPG can re-classify history.")
+
+
+@transaction.atomic
+def reclassify_batch(*, run_id: int, at: datetime) -> bool:
+    """Judge the next verdicts of a run; return whether more are left.
+
+    Changes and position commit together: a batch of a killed worker is judged again as a whole.
+    """
+    run = (
+        Reclassification.objects.select_for_update(skip_locked=True).filter(pk=run_id, state__in=RECLASSIFYING).first()
+    )
+    if run is None:
+        return False
+    rows = Verdict.objects.filter(pk__gt=run.position, pk__lte=run.last_verdict, ended_at__gte=run.since)
+    rows = rows.select_related("job__cluster", "job__experiment", "job__harvest").order_by("pk")
+    batch, moves = list(rows[:BATCH]), Counter(run.moves)
+    apply, catalogue = run.state == ReclassificationState.APPLYING, current()
+    for verdict in batch:
+        if change := _reclassify(verdict, apply, catalogue, at):
+            moves[change] += 1
+            run.changed += 1
+    run.moves, run.worked_at, run.catalogue_version = dict(moves), at, catalogue.version
+    run.judged += len(batch)
+    run.position = batch[-1].pk if batch else run.position
+    more = len(batch) == BATCH
+    if not more:
+        run.state = ReclassificationState.DONE if apply else ReclassificationState.PREVIEWED
+    run.save()
+    if more:
+        enqueue(TASK, run_id=run.pk)
+    return more
+
+
+@transaction.atomic
+def continue_lost_runs(*, at: datetime) -> int:
+    """Send the next batch of runs whose worker or message was lost; return how many."""
+    lost = Reclassification.objects.filter(state__in=RECLASSIFYING, worked_at__lte=at - LOST)
+    ids = list(lost.values_list("pk", flat=True))
+    for pk in ids:
+        enqueue(TASK, run_id=pk)
+    return len(ids)
+
+
+def _reclassify(verdict: Verdict, apply: bool, catalogue: Catalogue, at: datetime) -> str:
+    """Judge the excerpts of one job again; return what changes, "" if nothing does. A user's verdict stays."""
+    harvest = LogHarvest.objects.filter(job=verdict.job_id).prefetch_related("excerpts").first()
+    blocks = [block_of(excerpt) for excerpt in harvest.excerpts.all()] if harvest else []
+    if harvest is None or not blocks or _holds_before(verdict, harvest, blocks, catalogue):
+        return ""
+    job = verdict.job
+    used = {**classifiers(), Catalogue.name: catalogue}
+    found = diagnose(facts_of(job), blocks, classifiers=used, outages=outages_during_job(job))
+    decided = found.verdict
+    cause = decided.cause.pattern.id[:64] if decided.cause else ""
+    if (verdict.machine_verdict, verdict.cause) == (decided.verdict, cause):
+        return ""
+    if job.state == JobState.COMPLETED and decided.category is Category.UNKNOWN:
+        return ""
+    if apply:
+        _store(harvest, found, blocks, at)
+    old = f"{verdict.machine_verdict}{', ' if verdict.cause else ''}{verdict.cause}"
+    return f"{old} → {decided.verdict}{', ' if cause else ''}{cause}"
+
+
+def _holds_before(verdict: Verdict, harvest: LogHarvest, blocks: list[Block], catalogue: Catalogue) -> bool:
+    """Return whether the cause is a line before the kept excerpts that its known error still matches as before.
+
+    What the grammar read there cannot be read again without the lines around it, and holds.
+    """
+    starts = {block.stream: block.offset for block in blocks}
+    facts = facts_of(verdict.job)
+    for row in harvest.evidence.filter(pattern=verdict.cause) if verdict.cause else ():
+        if row.offset < starts.get(Stream(row.stream), 0):
+            if not KnownError.objects.filter(pk=row.pattern).exists():
+                return True
+            line = row.text.encode()
+            hits = catalogue.classify(facts, Block(line, 0, len(line), 1)).hits
+            same = [hit.pattern for hit in hits if hit.pattern.id == row.pattern and not hit.pattern.passive]
+            if any((each.role, each.category, each.service) == (row.role, row.category, row.service) for each in same):
+                return True
+    return False
+
+
+def _store(harvest: LogHarvest, found: Diagnosis, blocks: list[Block], at: datetime) -> None:
+    """Replace the evidence within the excerpts, and the verdict."""
+    for block in blocks:
+        harvest.evidence.filter(stream=block.stream, offset__gte=block.offset).delete()
+    Evidence.objects.bulk_create(evidence_of(harvest, found), ignore_conflicts=True)
+    store_verdict(harvest.job, found, blocks, at)

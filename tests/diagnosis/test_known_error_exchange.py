@@ -1,0 +1,72 @@
+"""Known errors as YAML: what is exported is imported again, faults have lines, a check stores nothing."""
+
+from django.urls import reverse
+
+from apps.diagnosis.domain.known_errors.exchange import import_known_errors, write_known_errors
+from apps.diagnosis.models import KnownError, KnownErrorChange
+
+TEXT = """known_errors:
+  - id: GEO-GONE
+    title: Geometry service lost
+    category: service
+    service: geometry
+    regex: 'geometry server gone after \\d+ s'
+    role: cause
+    advice: retry
+    example: geometry server gone after 30 s
+  - id: DNS
+    title: Resolver of the site failed
+"""
+
+
+def imported(text, by, at, *, dry_run=False):
+    return import_known_errors(text=text, by=by, at=at, reason="from the experiment", dry_run=dry_run)
+
+
+def test_export_is_imported_without_a_change(db, approver, at):
+    done = imported(write_known_errors(KnownError.objects.select_related("experiment")), approver, at)
+    assert (done.added, done.changed, done.faults) == ([], [], [])
+    assert len(done.unchanged) == KnownError.objects.count()
+
+
+def test_check_stores_nothing_import_stores_all(db, approver, at):
+    before = KnownErrorChange.objects.count()
+    done = imported(TEXT, approver, at, dry_run=True)
+    assert (done.added, done.changed, done.faults) == (["GEO-GONE"], ["DNS"], [])
+    assert KnownErrorChange.objects.count() == before
+    imported(TEXT, approver, at)
+    assert KnownError.objects.get(pk="DNS").title == "Resolver of the site failed"
+    assert KnownErrorChange.objects.get(known_error="GEO-GONE").reason == "from the experiment"
+    assert imported(TEXT, approver, at).unchanged == ["GEO-GONE", "DNS"]
+
+
+def test_faults_name_their_lines_and_nothing_is_stored(db, approver, at):
+    wrong = (
+        TEXT.replace("role: cause", "role: culprit")
+        .replace("\\d+ s", "(?=x)")
+        .replace("    title: Res", "    titel: Res")
+    )
+    done = imported(wrong, approver, at)
+    found = [str(fault) for fault in done.faults]
+    assert found[0].startswith("Line 6: GEO-GONE, regex: The pattern does not compile in RE2")
+    assert found[1].startswith("Line 7: GEO-GONE, role: Value 'culprit' is not a valid choice")
+    assert found[2] == "Line 11: Unknown field “titel”."
+    assert not KnownError.objects.filter(pk="GEO-GONE").exists()
+    for text, why in (
+        ("a: [", "Invalid YAML"),
+        ("[]", "Start with"),
+        ("known_errors: [1, {id: A}, {id: A}]", "needs an id"),
+    ):
+        assert why in " ".join(map(str, imported(text, approver, at).faults))
+
+
+def test_page_checks_imports_and_lets_shifters_propose(db, client, shifter):
+    client.force_login(shifter)
+    url = reverse("diagnosis:known-errors-import")
+    assert "1 new: GEO-GONE" in client.post(url, {"text": TEXT, "check": 1}).content.decode()
+    bad = client.post(url, {"text": "known_errors: [1]", "save": 1, "reason": "x"})
+    assert (bad.status_code, "Line 1: A known error needs an id." in bad.content.decode()) == (400, True)
+    client.post(url, {"text": TEXT, "save": 1, "reason": "from the experiment"})
+    assert KnownErrorChange.objects.filter(state="proposed", by=str(shifter)).count() == 2
+    answer = client.get(reverse("diagnosis:known-errors-export"), {"q": "XRD-EXPIRED"})
+    assert answer.content.decode().startswith("known_errors:\n- id: XRD-EXPIRED\n")
