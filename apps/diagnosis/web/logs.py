@@ -49,7 +49,7 @@ def log(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         return _log_card(request, job)
     wanted = _range(query.get("line", ""))
     part = _range(query.get("open", "")) if request.htmx else None
-    text = query.get("q", "")
+    text = query.get("find", "")
     search = None
     if text:
         match_case, regex = (query.get(name) == "yes" for name in ("case", "regex"))

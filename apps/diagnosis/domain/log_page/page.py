@@ -139,7 +139,7 @@ def _filled(page: LogPage, text: LogText) -> LogPage:
         try:
             matches = search_log(text, query.search)
         except InvalidFields as error:
-            invalid = " ".join(error.problems["q"])
+            invalid = " ".join(error.problems["find"])
     place, chosen = _place(page, text, matches)
     begin, data = _window(text, place, query)
     numbered = split_lines(data, begin, text.number_at(begin))

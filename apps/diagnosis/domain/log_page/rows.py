@@ -156,7 +156,10 @@ def shown_rows(lines: Sequence[RawLine], events: Events, *, only: Level | None, 
     _show_eventful(shown, lines, events, often)
     if at_end:
         _show(shown, len(lines) - LAST_LINES, len(lines))
+    kept = _around_chosen(lines, events)
     for row, line in enumerate(lines):
+        if row in kept:
+            continue
         hidden = often[row] or (events.levels.get(line.offset) == "debug" and not debug)
         if hidden and not _is_wanted(line, events):
             shown[row] = False
@@ -181,6 +184,12 @@ def _show_eventful(shown: list[bool], lines: Sequence[RawLine], events: Events, 
             _show(shown, row - context, row + context + 1)
         if line.offset in events.phase_begins:
             _show(shown, row - PHASE_LINES, row + PHASE_LINES + 1)
+
+
+def _around_chosen(lines: Sequence[RawLine], events: Events) -> range:
+    """Return the rows around the chosen lines: a place that someone links to is shown as it is."""
+    rows = [row for row, line in enumerate(lines) if _is_chosen(line, events)]
+    return range(rows[0] - CHOSEN_CONTEXT, rows[-1] + CHOSEN_CONTEXT + 1) if rows else range(0)
 
 
 def _is_wanted(line: RawLine, events: Events) -> bool:

@@ -44,7 +44,7 @@ class Matches:
 def compile_search(search: Search) -> re2._Regexp:
     """Compile what a user searches for. Raises `InvalidFields`."""
     if len(search.text) > MOST_CHARACTERS:
-        raise InvalidFields({"q": [f"Search for at most {MOST_CHARACTERS} characters."]})
+        raise InvalidFields({"find": [f"Search for at most {MOST_CHARACTERS} characters."]})
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1
     options.max_mem = _MAX_MEMORY_BYTES
@@ -55,15 +55,16 @@ def compile_search(search: Search) -> re2._Regexp:
     try:
         found = re2.compile(b"(?m)" + text.encode(), options)
     except re2.error as error:
-        raise InvalidFields({"q": [f"Not a regular expression in RE2: {_words(error)}."]}) from None
+        raise InvalidFields({"find": [f"Not a regular expression in RE2: {_words(error)}."]}) from None
     if found.search(b""):
-        raise InvalidFields({"q": ["This matches every line. Search for something that is there."]})
+        raise InvalidFields({"find": ["This matches every line. Search for something that is there."]})
     return found
 
 
 def _words(error: Exception) -> str:
     first = error.args[0] if error.args else ""
-    return first.decode(errors="replace") if isinstance(first, bytes) else str(first)
+    words = first.decode(errors="replace") if isinstance(first, bytes) else str(first)
+    return words.replace("(?m)", "")
 
 
 def search_log(text: LogText, search: Search, *, seconds: float = BUDGET_SECONDS) -> Matches:
