@@ -63,6 +63,8 @@ EXPECTED = {
     "accounts:revoke-token": NONE,  # the token of the address is nobody's
     "accounts:settings": ALL,
     "core:help": ALL,
+    "accounts:view-change": NONE,  # there is none yet
+    "accounts:view-save": ALL,
     "api:advice": ALL,
     "api:announcement-detail": ALL,
     "api:announcement-list": ALL,

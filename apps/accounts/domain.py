@@ -10,9 +10,11 @@ from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
 
 from apps.accounts.enums import Role, TokenScope
-from apps.accounts.models import UNKNOWN_ZONE, ApiToken, Experiment, Membership, Principal, User
+from apps.accounts.models import UNKNOWN_ZONE, ApiToken, Experiment, Membership, Principal, SavedView, User
+from apps.accounts.permissions import scope_of
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import events_of, publish
 from apps.core.errors import InvalidFields, NotAllowed
@@ -220,3 +222,45 @@ def _follow_groups(user: User, groups: frozenset[str], at: datetime) -> None:
             grant_role(user=user, role=Role(role), experiment=experiments.get(key), by=SIGN_ON, at=at)
         elif text not in wanted and text in held:
             revoke_role(membership=held[text], by=SIGN_ON, at=at)
+
+
+#: The most views that a user saves of one list.
+MAX_VIEWS = 30
+
+
+def views_for(user: User, path: str) -> QuerySet[SavedView]:
+    """Return a user's own views of a list, and those shared with the user's experiments."""
+    scope, shared = scope_of(user), Q(experiment__isnull=False)
+    shared &= Q() if scope.sees_all else Q(experiment__in=scope.experiments)
+    return SavedView.objects.filter(Q(owner=user) | shared, path=path).select_related("owner", "experiment")
+
+
+@transaction.atomic
+def save_view(
+    *,
+    owner: User,
+    path: str,
+    name: str,
+    query: str,
+    experiment: Experiment | None = None,
+    view: SavedView | None = None,
+) -> SavedView:
+    """Save a view of a list, or change the user's own `view`. One with the same name is replaced.
+
+    Raises `NotAllowed`, `InvalidFields`.
+    """
+    if view is not None and view.owner_id != owner.pk:
+        raise NotAllowed("Only the owner can change a view.")
+    if experiment is not None and not scope_of(owner).sees(experiment.pk):
+        raise NotAllowed("You can share views only with your experiments.")
+    User.objects.select_for_update().get(pk=owner.pk)
+    same = SavedView.objects.filter(owner=owner, path=path, name=name)
+    if view is not None:
+        same.exclude(pk=view.pk).delete()
+        view.name, view.query, view.experiment = name, query, experiment
+        view.save(update_fields=["name", "query", "experiment"])
+        return view
+    if not same.exists() and SavedView.objects.filter(owner=owner, path=path).count() >= MAX_VIEWS:
+        raise InvalidFields({"name": [f"You can save {MAX_VIEWS} views of a list. Delete one first."]})
+    values = {"query": query, "experiment": experiment}
+    return SavedView.objects.update_or_create(owner=owner, path=path, name=name, defaults=values)[0]

@@ -135,6 +135,25 @@ class ClusterLogin(models.Model):
         return f"{self.login} on {self.cluster or 'every cluster'}"
 
 
+class SavedView(models.Model):
+    """A list with its filters that a user named: the query of a page, private or shared with an experiment."""
+
+    owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_views")
+    path = models.CharField(max_length=100, help_text="The address of the list.")
+    name = models.CharField(max_length=60)
+    query = models.CharField(max_length=2_000, blank=True)
+    experiment = models.ForeignKey(
+        "accounts.Experiment", on_delete=models.CASCADE, null=True, blank=True, help_text="Shared with its members."
+    )
+
+    class Meta:
+        ordering = ["name", "pk"]
+        constraints = [models.UniqueConstraint(fields=["owner", "path", "name"], name="saved_view_once")]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.owner}"
+
+
 class ExperimentQuerySet(models.QuerySet[M], Generic[M]):
     """Rows with a field `experiment`, null for none."""
 

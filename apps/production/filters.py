@@ -20,6 +20,7 @@ ORDERS = {
     "deadline": "due",
     "end": "ends",
     "priority": "level_rank",
+    "progress": "part",
     "requested": "requested_rank",
     "title": "title",
 }
@@ -31,6 +32,7 @@ def ordered(requests: QuerySet[Request]) -> QuerySet[Request]:
     return requests.annotate(
         due=Coalesce("deadline", date.max),
         ends=Coalesce("expected_end", date.max),
+        part=Coalesce("part_done", -1.0),
         level_rank=_rank("priority_class") * (MAX_PRIORITY + 1) + Coalesce("priority", 0),
         requested_rank=_rank("requested_priority"),
     )

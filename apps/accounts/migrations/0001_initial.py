@@ -87,6 +87,21 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='SavedView',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('path', models.CharField(help_text='The address of the list.', max_length=100)),
+                ('name', models.CharField(max_length=60)),
+                ('query', models.CharField(blank=True, max_length=2000)),
+                ('experiment', models.ForeignKey(blank=True, help_text='Shared with its members.', null=True, on_delete=django.db.models.deletion.CASCADE, to='accounts.experiment')),
+                ('owner', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='saved_views', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'ordering': ['name', 'pk'],
+                'constraints': [models.UniqueConstraint(fields=('owner', 'path', 'name'), name='saved_view_once')],
+            },
+        ),
+        migrations.CreateModel(
             name='Membership',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),

@@ -1,7 +1,7 @@
 from django.contrib.auth import views as auth
 from django.urls import path
 
-from apps.accounts.web import openid, passwords, views
+from apps.accounts.web import openid, passwords, saved_views, views
 
 app_name = "accounts"
 urlpatterns = [
@@ -17,6 +17,8 @@ urlpatterns = [
     path("openid/", openid.StartView.as_view(), name="openid"),
     path("openid/callback/", openid.CallbackView.as_view(), name="openid-callback"),
     path("settings/", views.my_settings, name="settings"),
+    path("views/", saved_views.save_view, name="view-save"),
+    path("views/<int:pk>/", saved_views.change_view, name="view-change"),
     path("settings/tokens/", views.create_token, name="create-token"),
     path("settings/tokens/<str:token_key>/revoke/", views.revoke_token, name="revoke-token"),
 ]

@@ -43,7 +43,8 @@ class Expected:
 class Forecast:
     """When a request starts and ends; None where that is unknown or past. `basis` says what it rests on, or why not.
 
-    `at` is when it was computed; `stages` are the ends of the stages of a running request by name.
+    `at` is when it was computed; `stages` are the ends of the stages of a running request by name, `part_done` is
+    the part of its jobs that have completed, 0 to 1.
     """
 
     start: Days | None = None
@@ -51,6 +52,7 @@ class Forecast:
     basis: str = ""
     at: datetime | None = None
     stages: Mapping[str, Expected] = field(default_factory=dict)
+    part_done: float | None = None
 
     @property
     def is_wide(self) -> bool:
@@ -69,6 +71,7 @@ class Forecast:
             "expected_end_late": end_late,
             "forecast_basis": self.basis,
             "forecast_at": self.at,
+            "part_done": self.part_done,
             "forecast_stages": {name: end.as_data() for name, end in self.stages.items()},
         }
 
@@ -84,4 +87,5 @@ def forecast_of(request: Request) -> Forecast | None:
         request.forecast_basis,
         request.forecast_at,
         {name: Expected.from_data(data) for name, data in request.forecast_stages.items()},
+        request.part_done,
     )

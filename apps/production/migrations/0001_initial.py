@@ -45,6 +45,7 @@ class Migration(migrations.Migration):
                 ('forecast_stages', models.JSONField(blank=True, default=dict, editable=False, help_text='Expected ends of the stages of a running request, by name.')),
                 ('forecast_basis', models.TextField(blank=True, help_text='What the forecast is based on, or why it is unknown.')),
                 ('forecast_at', models.DateTimeField(blank=True, help_text='When the forecast was computed.', null=True)),
+                ('part_done', models.FloatField(blank=True, help_text='Part of the requested jobs that have completed, 0 to 1; kept with the forecast.', null=True)),
                 ('closed_at', models.DateTimeField(blank=True, null=True)),
                 ('approved_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
                 ('cloned_from', models.ForeignKey(blank=True, help_text='The request it is a copy of.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='clones', to='production.request')),

@@ -99,6 +99,11 @@ class Request(models.Model):
     forecast_stages = models.JSONField(
         default=dict, blank=True, editable=False, help_text="Expected ends of the stages of a running request, by name."
     )
+    part_done = models.FloatField(
+        null=True,
+        blank=True,
+        help_text="Part of the requested jobs that have completed, 0 to 1; kept with the forecast.",
+    )
     closed_at = models.DateTimeField(null=True, blank=True)
     closed_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"

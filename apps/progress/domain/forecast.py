@@ -75,5 +75,6 @@ def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Fore
         elif each.state == RequestState.RUNNING:
             found[each.pk] = computed_forecast(progress_now(each, at=at, computed=True), at=at)
         else:
-            found[each.pk] = Forecast(basis=f"it is “{each.get_state_display()}”", at=at)
+            part = progress_now(each, at=at).part_done if each.work_began_at else None
+            found[each.pk] = Forecast(basis=f"it is “{each.get_state_display()}”", at=at, part_done=part)
     return found

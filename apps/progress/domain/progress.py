@@ -92,6 +92,11 @@ class RequestNow:
         return sum(min(one.row.completed, one.row.wanted or 0) for one in self.stages)
 
     @property
+    def part_done(self) -> float | None:
+        """Return the part of the requested jobs that have completed; None if none are requested."""
+        return self.completed / self.wanted if self.wanted else None
+
+    @property
     def failed(self) -> int:
         return sum(one.row.sums.failed for one in self.stages)
 
@@ -119,9 +124,9 @@ def computed_forecast(now: RequestNow, *, at: datetime | None) -> Forecast:
     """Return the forecast of a running request by its progress."""
     expected, stages = now.expected, {one.row.stage: one.expected for one in now.stages}
     if expected.at is None or expected.early is None or expected.late is None:
-        return Forecast(basis=expected.basis, at=at, stages=stages)
+        return Forecast(basis=expected.basis, at=at, stages=stages, part_done=now.part_done)
     early, likely, late = map(timezone.localdate, (expected.early, expected.at, expected.late))
-    return Forecast(None, (early, likely, late), expected.basis, at, stages)
+    return Forecast(None, (early, likely, late), expected.basis, at, stages, now.part_done)
 
 
 def progress_now(request: Request, *, at: datetime, computed: bool = False) -> RequestNow:

@@ -5,6 +5,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.accounts.web.saved_views import views_context
 from apps.core.domain.pagination import in_order
 from apps.core.web.tables import csv_file
 from apps.production.domain.content.revisions import compare, last_reviewed, revisions_of
@@ -22,7 +23,7 @@ VIEWS = {
     "Need attention": "attention=yes",
     "Late": "attention=late&sort=deadline",
 }
-_COLUMNS = ["Request", "Title", "State", "Experiment", "Type", "Deadline", "Expected end"]
+_COLUMNS = ["Request", "Title", "State", "Experiment", "Type", "Progress", "Deadline", "Expected end"]
 _COLUMNS += ["Requested", "Priority", "Requester", "Created"]
 
 
@@ -42,6 +43,7 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
     if request.GET.get("format") == "csv" and found.is_valid():
         return csv_file("requests", _COLUMNS, map(_cells, shown.order_by(by, "-pk").iterator(chunk_size=500)))
     context = {
+        **views_context(request),
         "sort": sort,
         "views": VIEWS,
         "shown_view": request.GET.urlencode(),
@@ -58,8 +60,9 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
 
 
 def _cells(row: Request) -> list[object]:
-    texts: list[object] = [row.key, row.title, row.get_state_display(), row.experiment, row.workflow.type, row.deadline]
-    texts += [row.expected_end, row.get_requested_priority_display(), row.level, row.created_by]
+    texts: list[object] = [row.key, row.title, row.get_state_display(), row.experiment, row.workflow.type]
+    texts += [None if row.part_done is None else f"{100 * row.part_done:.1f} %", row.deadline, row.expected_end]
+    texts += [row.get_requested_priority_display(), row.level, row.created_by]
     return ["" if text is None else text for text in (*texts, row.created_at.isoformat(timespec="seconds"))]
 
 

@@ -1,0 +1,96 @@
+"""Saved views of lists: save, rename, share and delete."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import messages
+from django.core.validators import RegexValidator
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.http import require_POST
+
+from apps.accounts import domain
+from apps.accounts.models import Experiment, SavedView, User
+from apps.accounts.permissions import scope_of
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.web.errors import show_errors
+
+#: What belongs to a page of a list or its format, not to the view.
+_NOT_KEPT = {"after", "format"}
+
+
+class ViewForm(forms.Form):
+    """Name and sharing of a view, and the list with its query."""
+
+    path = forms.CharField(max_length=100, validators=[RegexValidator(r"\A/([\w-]+/)+\Z")])
+    name = forms.CharField(max_length=60)
+    query = forms.CharField(max_length=2_000, required=False)
+    experiment = forms.ModelChoiceField(queryset=Experiment.objects.none(), to_field_name="key", required=False)
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["experiment"].queryset = shareable(user)  # type: ignore[attr-defined]
+
+    def clean_query(self) -> str:
+        """Return the query in one order of its parameters, so that equal views have equal queries."""
+        return normal_query(self.cleaned_data["query"])
+
+
+def shareable(user: User) -> Any:
+    """Return the experiments with which a user can share views."""
+    scope = scope_of(user)
+    return Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
+
+
+def normal_query(query: str) -> str:
+    pairs = [(name, value) for name, values in QueryDict(query).lists() for value in values if value]
+    return urlencode(sorted(pair for pair in pairs if pair[0] not in _NOT_KEPT))
+
+
+def views_context(request: AuthenticatedRequest) -> dict[str, Any]:
+    """Return what `accounts/_saved_views.html` shows on the list that is requested."""
+    shown = normal_query(request.META.get("QUERY_STRING", ""))
+    found = list(domain.views_for(request.user, request.path))
+    current = next((view for view in found if view.query == shown), None)
+    return {"saved_views": found, "current_view": current, "view_query": shown, "view_groups": shareable(request.user)}
+
+
+@require_POST
+def save_view(request: AuthenticatedRequest) -> HttpResponse:
+    form = ViewForm(request.POST, user=request.user)
+    if not form.is_valid():
+        return _refused(request, form)
+    with show_errors(request):
+        made = domain.save_view(owner=request.user, **form.cleaned_data)
+        messages.success(request, f"Saved the view “{made.name}”.")
+    return _back(form.cleaned_data["path"], form.cleaned_data["query"])
+
+
+@require_POST
+def change_view(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Rename or share a view of the user, or delete it (`do=delete`)."""
+    view = get_object_or_404(SavedView, pk=pk, owner=request.user)
+    if request.POST.get("do") == "delete":
+        view.delete()
+        messages.success(request, f"Deleted the view “{view.name}”.")
+        return redirect(view.path)
+    form = ViewForm({"path": view.path, "query": view.query, **request.POST.dict()}, user=request.user)
+    if not form.is_valid():
+        return _refused(request, form)
+    with show_errors(request):
+        domain.save_view(owner=request.user, view=view, **form.cleaned_data)
+        messages.success(request, f"Saved the view “{form.cleaned_data['name']}”.")
+    return _back(view.path, form.cleaned_data["query"])
+
+
+def _refused(request: AuthenticatedRequest, form: ViewForm) -> HttpResponse:
+    messages.error(
+        request, f"The view was not saved. {' '.join(map(str, form.errors.get('name', ['Reload the page.'])))}"
+    )
+    path = form.cleaned_data.get("path", "/")
+    return _back(path, form.cleaned_data.get("query", ""))
+
+
+def _back(path: str, query: str) -> HttpResponse:
+    return redirect(f"{path}?{query}" if query else path)

@@ -1,0 +1,50 @@
+"""Saved views of a list: a name for its filters, private or shared with an experiment."""
+
+from apps.accounts.models import SavedView
+from tests.factories.people import person
+
+LIST = "/requests/"
+
+
+def chips(client, query=""):
+    return [view.name for view in client.get(f"{LIST}{query}").context["saved_views"]]
+
+
+def save(client, **data):
+    return client.post("/accounts/views/", {"path": LIST, "query": "sort=-deadline&state=running&after=x"} | data)
+
+
+def test_views_are_saved_shared_renamed_and_deleted(nova, dune, liaison, other_liaison, client):
+    colleague = person("colleague", ("liaison", nova))
+    client.force_login(liaison)
+    assert save(client, name="Running").url == "/requests/?sort=-deadline&state=running"
+    save(client, name="Ours", experiment="NOVA", query="state=queued")
+    assert save(client, name="Theirs", experiment="DUNE").status_code == 302  # not an experiment of this user
+    assert chips(client) == ["Ours", "Running"]
+    page = client.get(f"{LIST}?state=running&sort=-deadline")
+    assert page.context["current_view"].name == "Running"
+    assert "Edit view…" in page.text
+
+    client.force_login(colleague)
+    assert chips(client) == ["Ours"]
+    shared = SavedView.objects.get(name="Ours")
+    assert "Edit view…" not in client.get(f"{LIST}?state=queued").text
+    assert client.post(f"/accounts/views/{shared.pk}/", {"do": "delete"}).status_code == 404
+    client.force_login(other_liaison)
+    assert chips(client) == []
+
+    client.force_login(liaison)
+    client.post(f"/accounts/views/{shared.pk}/", {"name": "Running", "query": "state=queued"})  # replaces that one
+    assert [(view.name, view.query, view.experiment) for view in SavedView.objects.all()] == [
+        ("Running", "state=queued", None)
+    ]
+    client.post(f"/accounts/views/{shared.pk}/", {"do": "delete"})
+    assert chips(client) == []
+
+
+def test_address_of_a_view_is_a_list_of_the_portal(liaison, client):
+    client.force_login(liaison)
+    for path in ("//evil.example.org/", "https://evil.example.org/", "requests", "/a\n/"):
+        assert save(client, name="x", path=path).url.startswith("/?")
+    assert "not saved" in save(client, name="", query="").wsgi_request._messages._queued_messages[0].message
+    assert not SavedView.objects.exists()
