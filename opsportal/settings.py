@@ -346,6 +346,7 @@ CELERY_TASK_ROUTES = {
     "apps.archive.tasks.archive_batches": {"queue": "archive"},
     "apps.diagnosis.tasks.harvest_log": {"queue": "harvest"},
     "apps.diagnosis.tasks.reclassify_batch": {"queue": "harvest"},
+    "apps.diagnosis.tasks.survey_log": {"queue": "harvest"},
 }
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True

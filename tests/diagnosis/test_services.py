@@ -209,6 +209,10 @@ def test_harvest_that_keeps_killing_its_worker_is_given_up(make_job, at):
     assert Verdict.objects.get().verdict == "resource"
 
 
+def unreadable(*_):
+    raise LogUnreadable("stale file handle")
+
+
 def test_large_log_is_judged_at_once_and_then_looked_through(make_job, at, monkeypatch):
     monkeypatch.setattr(diagnose_module, "WHOLE_BYTES", 2_000)
     monkeypatch.setattr(diagnose_module, "BUDGET_BYTES", 600)
@@ -226,6 +230,10 @@ def test_large_log_is_judged_at_once_and_then_looked_through(make_job, at, monke
     assert Verdict.objects.get().cause == "PY-TRACEBACK"
     assert not any(reason["text"].startswith("Only") for reason in Verdict.objects.get().reasons)
 
+    monkeypatch.setattr(harvest_module, "read_log", unreadable)
+    assert not harvest_module.survey_log(harvest=row, at=at)
+    assert LogExcerpt.objects.count() == 1
+
 
 def test_error_of_the_reader_ends_the_harvest_with_a_verdict(make_job, at, monkeypatch):
     monkeypatch.setattr(harvest_module, "read_log", lambda *_: 1 / 0)
@@ -235,9 +243,6 @@ def test_error_of_the_reader_ends_the_harvest_with_a_verdict(make_job, at, monke
 
 
 def test_file_system_that_fails_is_tried_again_then_said(make_job, at, monkeypatch):
-    def unreadable(*_):
-        raise LogUnreadable("stale file handle")
-
     monkeypatch.setattr(harvest_module, "read_log", unreadable)
     job = make_job(log=FATAL)
     row = queued(job, at)

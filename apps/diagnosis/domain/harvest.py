@@ -121,8 +121,8 @@ def survey_log(*, harvest: LogHarvest, at: datetime) -> bool:
     if harvest.state != HarvestState.DONE:
         return False
     read = [_read(harvest, stream, path, whole=True) for stream, path in locate_logs(job=harvest.job, at=at)]
-    if not any(one.before for one in read):
-        return False
+    if any(one.error for one in read) or not any(one.before for one in read):
+        return False  # what is stored was read when all logs were there
     with transaction.atomic():
         unchanged = LogHarvest.objects.filter(pk=harvest.pk, state=harvest.state, harvested_at=harvest.harvested_at)
         if unchanged.select_for_update().first() is None:
