@@ -138,6 +138,10 @@ def known_error(hit: "Hit") -> Wording:
     return Wording(reason, f"{pattern.service}: {FAILURES[pattern.category]} ({pattern.id}).")
 
 
+def instructions(hit: "Hit") -> str:
+    return f"What to do about {hit.pattern.id}: {hit.pattern.instructions}"
+
+
 def catalogue_advice(hit: "Hit") -> str:
     return f"Catalogue advice for {hit.pattern.id}: {hit.pattern.advice}"
 

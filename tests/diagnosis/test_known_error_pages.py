@@ -104,6 +104,7 @@ def test_editor_saves_and_the_page_shows_pattern_jobs_and_history(client, make_j
     client.post(reverse("diagnosis:known-error-edit", args=["GEO-GONE"]), edited)
     html = page(client, shifter, "known-error", "GEO-GONE")
     assert "<ins>Geometry lost</ins>" in html
+    assert NEW["example"] in html
     assert "version 2" in html
     assert "Propose a change" in html
     stale = client.post(reverse("diagnosis:known-error-edit", args=["GEO-GONE"]), {**edited, "title": "Other"})

@@ -89,10 +89,18 @@ def test_change_is_a_version_and_is_matched_at_once(change, approver, at):
     assert (made.version, made.by, made.reason, made.at) == (1, str(approver), "seen today", at)
     found = judged(NEW["example"]).verdict
     assert (found.cause.pattern.id, found.verdict, found.service) == ("GEO-GONE", "service", "geometry")
-    assert change(role="noise", base=1).version == 2
+    assert change(instructions="Restart geo-01.", base=1).version == 2
+    assert "What to do about GEO-GONE: Restart geo-01." in {
+        reason.text for reason in judged(NEW["example"]).verdict.reasons
+    }
+    assert change(role="noise", base=2).version == 3
     assert not cause_of(NEW["example"])
-    assert [row.values["role"] for row in KnownErrorChange.objects.filter(known_error="GEO-GONE")] == ["noise", "cause"]
-    assert Event.objects.filter(kind="known_error.changed").count() == 2
+    assert [row.values["role"] for row in KnownErrorChange.objects.filter(known_error="GEO-GONE")] == [
+        "noise",
+        "cause",
+        "cause",
+    ]
+    assert Event.objects.filter(kind="known_error.changed").count() == 3
 
 
 def test_catalogue_is_compiled_once_per_version(change):

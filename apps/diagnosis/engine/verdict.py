@@ -231,4 +231,6 @@ def _other_reasons(
     yield from (_hit_reason(hit) for hit in _further_hits(decision, ranked))
     if decision.cause and decision.cause.pattern.advice != ADVICE_OF[VERDICT_OF[decision.category]]:
         yield Reason(ReasonKind.CATALOGUE, wording.catalogue_advice(decision.cause))
+    if decision.cause and decision.cause.pattern.instructions:
+        yield Reason(ReasonKind.CATALOGUE, wording.instructions(decision.cause))
     yield from (_outage_reason(outage) for outage in outages if outage.overlap is Overlap.UNKNOWN)

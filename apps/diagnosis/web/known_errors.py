@@ -70,7 +70,9 @@ def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
     context = {
         "row": row,
         "figures": found,
-        "chart": charts.bars(bins, [charts.Series("jobs", "down")], sentence=words, heading="Day"),
+        "chart": charts.bars(
+            bins, [charts.Series("jobs", "down")], sentence=words, heading="Day", ticks=charts.edge_ticks(bins)
+        ),
         "history": figures.history_of(pk),
         "since": days[0],
         "may_propose": may_propose_known_errors(request.user),
