@@ -256,7 +256,7 @@ def test_database_error_leaves_the_harvest_to_be_found_again(make_job, at, monke
     def fail(*_):
         raise OperationalError("server closed the connection")
 
-    monkeypatch.setattr(harvest_module, "_store_verdict", fail)
+    monkeypatch.setattr(harvest_module, "store_verdict", fail)
     row = queued(make_job(log=FATAL), at)
     with pytest.raises(OperationalError):
         harvest_log(harvest=row, at=at)
