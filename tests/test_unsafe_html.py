@@ -15,6 +15,7 @@ PAGES = [path for path in TEMPLATES if path.suffix == ".html"]
 #: Functions that make HTML of parts by themselves; each escapes every part that is not its own.
 MADE_BY_HAND = {
     ("apps/archive/domain/highlight.py", "highlight"),
+    ("apps/core/web/documentation.py", "html_of"),
     ("apps/core/web/templatetags/look.py", "visible"),
     ("apps/progress/web/templatetags/progress.py", "progress_rows"),
     ("apps/statusboard/web/templatetags/day_marks.py", "day_marks"),
@@ -25,13 +26,14 @@ FORMATS = {"format_html", "format_html_join"}
 LINKS = re.compile(
     r"""
     (\w+\.)*get_absolute_url        # of a model: a route
-    |address|back|page|place        # from {% url %} or reverse()
+    |address|back|base|here|make_known|page|place|raw        # from {% url %} or reverse()
     |request\.(path|get_full_path)  # of the page itself: a route
     |\w+_url|page\.\w+_query        # of views: reverse()
     |query                          # of views: “?” and urlencode()
-    |(cause|each|item|job|reason|link|place)\.url | found\.(jobs|scripts)_url
+    |(cause|each|item|job|reason|link|place)\.url | row\.link | found\.(jobs|scripts)_url
     |change\.target\|request_url
     |incident\.url                  # http or https: statusboard.feeds.base.Alert, and URLField of form and API
+    |service\.runbook               # http or https: URLField of the admin
     |number\.link                   # http, https or a path: quality.domain.evaluation
     """,
     re.VERBOSE,

@@ -12,7 +12,7 @@ from apps.production.domain.actors import may
 from apps.production.enums import Actor
 from apps.submission.domain.assignment import send_refused_again
 from apps.submission.enums import SubmissionState
-from apps.submission.models import Assignment, Submission, TakenFile
+from apps.submission.models import Assignment, RetryBatch, RetryJob, Submission, TakenFile
 
 
 @admin.register(Assignment)
@@ -48,3 +48,18 @@ class SubmissionAdmin(ReadOnlyAdmin):
 class TakenFileAdmin(ReadOnlyAdmin):
     list_display = ["name", "request", "job", "taken_at"]
     search_fields = ["request__key", "name"]
+
+
+@admin.register(RetryBatch)
+class RetryBatchAdmin(ReadOnlyAdmin):
+    list_display = ["title", "state", "step", "created_at", "created_by", "released_at", "ended_at"]
+    list_filter = ["state"]
+    search_fields = ["title", "created_by"]
+
+
+@admin.register(RetryJob)
+class RetryJobAdmin(ReadOnlyAdmin):
+    list_display = ["job", "batch", "state", "why", "submission", "released_at"]
+    list_select_related = ["job__cluster", "batch", "submission__request", "submission__cluster"]
+    list_filter = ["state"]
+    search_fields = ["job__spool_id", "why"]

@@ -193,7 +193,7 @@ def test_program_reports_offline_and_online_and_never_fails_a_job(run, send_by):
     wrong = finished(run("run", "reco", "sh", "-c", "exit 3", OPSPORTAL_PHASE_TOKEN="no", send_by=send_by))
     assert wrong[0] == 3
     assert "refused the phases (HTTP 401)" in wrong[2]
-    assert finished(run("run", "x", "sh", "-c", "exit 4", TMPDIR="/nonexistent"))[0] == 4
+    assert finished(run("run", "x", "sh", "-c", "exit 4", TMPDIR="/proc/none"))[0] == 4
 
 
 @pytest.mark.django_db(transaction=True)

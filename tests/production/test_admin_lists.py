@@ -43,8 +43,8 @@ from apps.production.models import (
     WorkflowType,
     WorkflowVersion,
 )
-from apps.submission.models import Assignment, Submission, TakenFile
-from tests.factories import approvals, clusters
+from apps.submission.models import Assignment, RetryBatch, RetryJob, Submission, TakenFile
+from tests.factories import approvals, clusters, jobs
 from tests.factories.people import person
 from tests.factories.requests import AT, draft, request_in
 
@@ -128,6 +128,8 @@ def of_submission(number: int, request: Request) -> None:
         created_by="x",
     )
     TakenFile.objects.create(request=request, name="a.root", job=0, taken_at=AT)
+    batch = RetryBatch.objects.create(title="x", step=1, pause_minutes=1, created_at=AT, created_by="x")
+    RetryJob.objects.create(batch=batch, job=jobs.row(cluster, at=AT))
 
 
 def of_notifications(request: Request, by) -> None:

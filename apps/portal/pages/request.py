@@ -98,13 +98,16 @@ _REVIEWED = frozenset({RequestState.DATA_QUALITY, RequestState.DONE, RequestStat
 _WITH_OUTPUT = _REVIEWED | {RequestState.RUNNING, RequestState.COMPLETING}
 
 
+def _checks_now(request: Request, asked: bool) -> bool:
+    return request.state == RequestState.AWAITING_APPROVAL or (asked and request.state not in CLOSED)
+
+
 def request_page(
     *, request: Request, user: User, at: datetime, asked: str = "", checks: bool = False
 ) -> dict[str, Any]:
     """Return the context of the page; `asked` is the verb of the move whose form is open, or `PRIORITY`.
 
     With `checks`, an open request is checked as of now; else only while it waits for approval.
-
     `step` is that move, if the user can make it. `progress` is set once the request is approved, `quality` once it has
     output. `level` and `feeds` say how the user follows it.
     """
@@ -142,7 +145,7 @@ def request_page(
         "holds": holds_over(request),
         "needs": required_services(request, at),
         "submission_warnings": warnings_now(request, written, at=at)
-        if request.state == RequestState.AWAITING_APPROVAL or (checks and request.state not in CLOSED)
+        if _checks_now(request, checks)
         else warnings_at_submission(events),
         "begun": request.state in IN_PRODUCTION and not is_in_line(request),
         "estimate": None

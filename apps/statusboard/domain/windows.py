@@ -45,20 +45,9 @@ def schedule_window(
     """
     require_board_role(by, "manage maintenance windows")
     length = ends_at - starts_at
-    starts = [starts_at]
-    problems: dict[str, list[str]] = {}
+    starts, problems = _checked_starts(starts_at, length, repeat, last_day, zone)
     if not services:
         problems["services"] = ["Select at least one service."]
-    if length <= timedelta():
-        problems["ends_at"] = ["End must be after start."]
-    if last_day and not repeat:
-        problems["repeat"] = ["Select how often it takes place, or leave the last day empty."]
-    elif repeat and (problem := _problem_of_last_day(starts_at, last_day, zone)):
-        problems["last_day"] = [problem]
-    elif repeat and last_day:
-        starts = _starts(starts_at, Repeat(repeat), last_day, zone)
-        if any(later - earlier < length for earlier, later in pairwise(starts)):
-            problems["ends_at"] = ["Each window must end before the next one starts."]
     if problems:
         raise InvalidFields(problems)
     windows = DowntimeWindow.objects.bulk_create(
@@ -90,9 +79,24 @@ def schedule_window(
     return windows[0]
 
 
-def _problem_of_last_day(starts_at: datetime, last_day: date | None, zone: tzinfo) -> str:
-    if last_day is None:
-        return "Enter the last day."
+def _checked_starts(
+    starts_at: datetime, length: timedelta, repeat: Repeat | None, last_day: date | None, zone: tzinfo
+) -> tuple[list[datetime], dict[str, list[str]]]:
+    """Return when the work takes place, and problems by field."""
+    if length <= timedelta():
+        return [], {"ends_at": ["End must be after start."]}
+    if not repeat:
+        problem = "Select how often it takes place, or leave the last day empty."
+        return [starts_at], {"repeat": [problem]} if last_day else {}
+    if last_day is None or (problem := _problem_of_last_day(starts_at, last_day, zone)):
+        return [], {"last_day": [problem if last_day else "Enter the last day."]}
+    starts = _starts(starts_at, Repeat(repeat), last_day, zone)
+    if any(later - earlier < length for earlier, later in pairwise(starts)):
+        return [], {"ends_at": ["Each window must end before the next one starts."]}
+    return starts, {}
+
+
+def _problem_of_last_day(starts_at: datetime, last_day: date, zone: tzinfo) -> str:
     if last_day < starts_at.astimezone(zone).date():
         return "The last day must not be before the start."
     if last_day - starts_at.astimezone(zone).date() > AHEAD:
