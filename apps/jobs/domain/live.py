@@ -30,7 +30,8 @@ def store_live(*, cluster: Cluster, found: Iterable[CurrentJobs], named: Named) 
         experiment = requests[request] if request else membership.experiment_of(one.account, "")
         reason, account = clean_text(one.reason, 100), clean_text(one.account, 255)
         key = (str(one.state), reason, experiment, request, stage, account)
-        group = wanted.setdefault(key, _group(cluster, key, one.submitted_at))
+        if (group := wanted.get(key)) is None:
+            group = wanted[key] = _group(cluster, key, one.submitted_at)
         group.jobs += one.jobs
         group.oldest_submitted_at = min(group.oldest_submitted_at, one.submitted_at)
     known = {_key(row): row for row in LiveJobs.objects.filter(cluster=cluster)}

@@ -9,6 +9,7 @@ import numpy as np
 import psycopg
 import zstandard
 from django.db import connection
+from django.db.models import QuerySet
 
 from apps.jobs.domain.statistics.blocks import column_of, day_of
 from apps.jobs.domain.statistics.columns import (
@@ -55,6 +56,35 @@ def outcome_ids() -> tuple[frozenset[int], frozenset[int]]:
     )
 
 
+class Kinds:
+    """Experiment, stage, release and state of kinds, all read at once: there are few."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, list[int]] = {}
+
+    def parts(self, ids: Column) -> Columns:
+        """Return the four dimensions of kinds."""
+        wanted = ids.tolist()
+        if not self._parts:
+            self._read(StatisticsValue.objects.filter(dimension=KIND))
+        if new := [pk for pk in wanted if pk not in self._parts]:  # committed since
+            self._read(StatisticsValue.objects.filter(pk__in=new))
+        rows = np.array([self._parts[pk] for pk in wanted], np.int64).reshape(-1, len(OF_KIND))
+        return {name: rows[:, at] for at, name in enumerate(OF_KIND)}
+
+    def _read(self, values: QuerySet[StatisticsValue]) -> None:
+        for pk, text in values.values_list("pk", "text"):
+            self._parts[pk] = [int(part) for part in text.split()]
+
+    def matching(self, ids: Column, filters: Mapping[str, Collection[int]]) -> list[int]:
+        """Return those kinds that the filters let through."""
+        parts, kept = self.parts(ids), np.ones(len(ids), bool)
+        for name in filters.keys() & {*OF_KIND}:
+            kept &= np.isin(parts[name], list(filters[name]))
+        found: list[int] = ids[kept].tolist()
+        return found
+
+
 @dataclass(frozen=True)
 class Query:
     """What to count: jobs that finished in [since, until), whole hours, by dimensions.
@@ -70,6 +100,7 @@ class Query:
     sums: frozenset[str] = frozenset({"jobs", "core_seconds"})
     step_hours: int = 24
     outcomes: tuple[frozenset[int], frozenset[int]] = field(default_factory=outcome_ids)
+    kinds: Kinds = field(default_factory=Kinds)
 
     @cached_property
     def stored(self) -> frozenset[str]:
@@ -99,8 +130,8 @@ def count(query: Query) -> Columns:
 
     `failed` and `interrupted` are jobs; `wasted_core_seconds` are those of failed ones.
     """
-    sums, kinds = query.sums | {"jobs"}, _Kinds(query)
-    parts = [_counted(query, kinds, columns, sorted(sums)) for columns in _slices(query, kinds, sums)]
+    sums = query.sums | {"jobs"}
+    parts = [_counted(query, columns, sorted(sums)) for columns in _slices(query, sums)]
     names = [*query.by, "outcome"]
     if not parts:
         cells: Columns = {name: np.zeros(0, np.int64) for name in [*names, *sums]}
@@ -116,11 +147,10 @@ def count(query: Query) -> Columns:
 
 def figures(query: Query, names: Collection[str]) -> Iterator[Columns]:
     """Yield figures of the single jobs that a query counts, part by part; -1 where unknown."""
-    kinds = _Kinds(query)
     for since, until in _parts(query, _JOBS_AT_ONCE):
         blocks = _blocks(JOBS_OF_DAY, JOB, {*query.columns, *names}, since, until)
         for level, of_level in blocks.items():
-            columns = _joined(query, kinds, level, of_level)
+            columns = _joined(query, level, of_level)
             yield {name: columns[name] for name in names}
 
 
@@ -132,12 +162,12 @@ def _parts(query: Query, length: timedelta) -> Iterator[tuple[datetime, datetime
         since = until
 
 
-def _slices(query: Query, kinds: "_Kinds", sums: Collection[str]) -> Iterator[Columns]:
+def _slices(query: Query, sums: Collection[str]) -> Iterator[Columns]:
     """Yield dimensions and sums of the rows that match the filters, part by part; without `jobs` each row is one."""
     daily, hourly = query.levels
     for since, until in _parts(query, _JOBS_AT_ONCE if daily.is_of_jobs else _SUMS_AT_ONCE):
         for level, blocks in _blocks(daily, hourly, _needed(query, sums), since, until).items():
-            columns = _joined(query, kinds, level, blocks)
+            columns = _joined(query, level, blocks)
             yield columns | sums_of_jobs(columns) if level.is_of_jobs else columns
 
 
@@ -147,32 +177,6 @@ def _needed(query: Query, sums: Collection[str]) -> set[str]:
     if any(level.is_of_jobs for level in query.levels):
         needed |= {name for total in sums for name in _SOURCES.get(total, (total,)) if name in FIGURES}
     return set(needed)
-
-
-class _Kinds:
-    """Experiment, stage, release and state of the kinds that a query meets."""
-
-    def __init__(self, query: Query) -> None:
-        self.query = query
-        self._parts: dict[int, list[int]] = {}
-
-    def parts(self, ids: Column) -> Columns:
-        """Return the four dimensions of kinds, and their `outcome`: 0 completed, 1 failed, 2 interrupted."""
-        missing = [pk for pk in ids.tolist() if pk not in self._parts]
-        for pk, text in StatisticsValue.objects.filter(pk__in=missing).values_list("pk", "text"):
-            self._parts[pk] = [int(part) for part in text.split()]
-        rows = np.array([self._parts[pk] for pk in ids.tolist()], np.int64).reshape(-1, len(OF_KIND))
-        found = {name: rows[:, at] for at, name in enumerate(OF_KIND)}
-        failed, interrupted = (np.isin(found["state"], list(each)) for each in self.query.outcomes)
-        return found | {"outcome": failed + 2 * interrupted.astype(np.int64)}
-
-    def matching(self, ids: Column) -> Column:
-        """Return those kinds that the filters let through."""
-        parts, kept = self.parts(ids), np.ones(len(ids), bool)
-        for name in OF_KIND:
-            if name in self.query.filters:
-                kept &= np.isin(parts[name], list(self.query.filters[name]))
-        return ids[kept]
 
 
 #: The data and number of rows of a column, by start in hours since 1970 and column.
@@ -208,7 +212,7 @@ def _blocks(
     return found
 
 
-def _joined(query: Query, kinds: _Kinds, level: Level, blocks: _Blocks) -> Columns:
+def _joined(query: Query, level: Level, blocks: _Blocks) -> Columns:
     """Return the columns of all blocks, one after the other, without the rows that the filters leave out."""
     decompress = zstandard.ZstdDecompressor().decompress
     starts = sorted({hour for hour, _ in blocks})
@@ -226,7 +230,8 @@ def _joined(query: Query, kinds: _Kinds, level: Level, blocks: _Blocks) -> Colum
     columns |= {name: np.concatenate(found) for name, found in read.items() if name != UTC_HOUR}
     kept: Column | None = None
     if query.filters.keys() & {*OF_KIND}:
-        kept = _member(columns[KIND], kinds.matching(np.flatnonzero(np.bincount(columns[KIND]))).tolist())
+        there = np.flatnonzero(np.bincount(columns[KIND]))
+        kept = _member(columns[KIND], query.kinds.matching(there, query.filters))
     for name in query.filters.keys() - {*OF_KIND}:
         matching = _member(columns[name], query.filters[name])
         kept = matching if kept is None else kept & matching
@@ -258,10 +263,12 @@ def _member(column: Column, wanted: Collection[int]) -> Column:
     return table[column]
 
 
-def _counted(query: Query, kinds: _Kinds, columns: Columns, sums: Collection[str]) -> Columns:
-    """Return the sums by the dimensions and `outcome`."""
+def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
+    """Return the sums by the dimensions and `outcome`: 0 completed, 1 failed, 2 interrupted."""
     ids = np.flatnonzero(np.bincount(columns[KIND]))
-    parts = kinds.parts(ids)
+    parts = query.kinds.parts(ids)
+    failed, interrupted = (np.isin(parts["state"], list(each)) for each in query.outcomes)
+    parts["outcome"] = failed + 2 * interrupted.astype(np.int64)
     of_kind = [name for name in query.by if name in OF_KIND]
     found, codes = np.unique(np.stack([parts[name] for name in ("outcome", *of_kind)], 1), axis=0, return_inverse=True)
     table = np.zeros(int(ids.max(initial=0)) + 1, np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.jobs.domain.statistics.columns import DIMENSIONS, OF_HOUR, STORED, SUMS, Columns, codes_of, grouped
-from apps.jobs.domain.statistics.cube import TIME, Query, count, figures, outcome_ids
+from apps.jobs.domain.statistics.cube import TIME, Kinds, Query, count, figures, outcome_ids
 from apps.jobs.domain.statistics.intervals import wilson
 from apps.jobs.domain.statistics.windows import WEEKDAYS, window_names
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, INTERRUPTED, INTERRUPTED_STATES, NONE, NOT_COMPLETED
@@ -229,13 +229,17 @@ class Explorer:
     def _outcomes(self) -> tuple[frozenset[int], frozenset[int]]:
         return outcome_ids()
 
+    @cached_property
+    def _kinds(self) -> Kinds:
+        return Kinds()
+
     def _query(self, question: Question, by: Sequence[str], step_hours: int = 24) -> Query:
         filters = {name: self._ids(name, texts) for name, texts in question.filters.items()}
         if not scope_of(self.user).sees_all:
             own = self._ids_of_texts("experiment", self._experiments)
             filters["experiment"] = filters.get("experiment", own) & own
         sums = frozenset({"jobs", "core_seconds"} | ({question.measure.part, question.measure.whole} & {*SUMS}))
-        return Query(question.since, question.until, tuple(by), filters, sums, step_hours, self._outcomes)
+        return Query(question.since, question.until, tuple(by), filters, sums, step_hours, self._outcomes, self._kinds)
 
     def _ids(self, dimension: str, texts: Iterable[str]) -> frozenset[int]:
         """Return the IDs of values as filters have them."""
@@ -343,5 +347,6 @@ def job_list_query(question: Question, row: Row | None = None, *, failed: bool =
         filters |= {name: [text] for name, text in row.key.items()}
     if failed:
         filters["state"] = [ANY_FAILURE]
-    period = {"ended_from": question.since.isoformat(), "ended_to": question.until.isoformat()}
-    return "?" + urlencode(filters | period, doseq=True)
+    # In their shortest form: a page has a thousand such links.
+    since, until = (f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}" for at in (question.since, question.until))
+    return "?" + urlencode(filters | {"ended_from": since, "ended_to": until}, doseq=True, safe=":")
