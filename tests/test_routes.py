@@ -263,6 +263,7 @@ EXPECTED = {
     "production:comment-edit": NONE,  # it is somebody else's, or nobody's
     "production:hold-lift": OPERATOR,
     "production:holds": ALL,
+    "jobs:phases": ALL,
     "production:delegation-revoke": NONE,
     "production:desk": ALL,
     "production:desk-approve": ALL,

@@ -11,7 +11,6 @@ from apps.core.errors import DomainError
 from apps.diagnosis.domain.harvest import reanalyse_log
 from apps.diagnosis.models import (
     CauseTotals,
-    DirtyCauseHour,
     Evidence,
     FailureGroup,
     GroupNote,
@@ -66,7 +65,6 @@ register_read_only(
     filters=["verdict"],
     ordering=["-hour"],
 )
-register_read_only(DirtyCauseHour, "hour")
 register_read_only(
     FailureGroup,
     "title verdict cause service status owner first_seen_at last_seen_at",

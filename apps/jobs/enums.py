@@ -79,3 +79,11 @@ class MaskedPart(models.TextChoices):
 
     NAME = "name", "Name"
     VALUE = "value", "Value"
+
+
+class Counted(models.TextChoices):
+    """What is counted by the hour, and again when something in the hour has changed."""
+
+    JOBS = "jobs", "Jobs"
+    CAUSES = "causes", "Failures by cause"
+    PHASES = "phases", "Phases"

@@ -1,6 +1,7 @@
 """Events of job records, claims and masking rules."""
 
-from apps.core.domain.event_kinds import EventKind, declare
+from apps.core.domain.event_kinds import TEAM, EventKind, declare, to
+from apps.core.enums import Group
 
 declare(
     EventKind("account.mapped", "mapped the account {new} to the experiment", "has a new account: its jobs count here"),
@@ -8,6 +9,12 @@ declare(
     EventKind("claims.accepted", "accepted {jobs} jobs that claim to belong to the request", "has more jobs"),
     EventKind("claims.withdrawn", "withdrew the acceptance of {jobs} claimed jobs", "has fewer jobs"),
     EventKind("jobs.collected", "collected jobs from accounting", "had jobs collected from accounting"),
+    EventKind(
+        "phase.stuck",
+        "found {jobs} jobs of {stage} that do not get on with {phase}",
+        "has jobs that are stuck",
+        to(Group.TROUBLE, *TEAM),
+    ),
     EventKind("masking_rule.saved", "saved the masking rule", "was saved"),
     EventKind("masking_rule.deleted", "deleted the masking rule", "was deleted"),
 )

@@ -10,7 +10,16 @@ from apps.accounts.models import Experiment, ExperimentQuerySet, M
 from apps.clusters.models import Cluster, Site
 from apps.clusters.schedulers.base import CurrentState
 from apps.core.domain.masking import Rule
-from apps.jobs.enums import FAILED_STATES, STATE_CHOICES, ClaimScope, LogPathSource, MappedName, MaskedPart, Proof
+from apps.jobs.enums import (
+    FAILED_STATES,
+    STATE_CHOICES,
+    ClaimScope,
+    Counted,
+    LogPathSource,
+    MappedName,
+    MaskedPart,
+    Proof,
+)
 from apps.production.models import Request
 
 _FAILED = sorted(state.value for state in FAILED_STATES)
@@ -313,10 +322,43 @@ class HourlyEnds(models.Model):
 class DirtyHour(models.Model):
     """A note that an hour must be recounted. Rows are only added, so that writers never wait; duplicates are normal."""
 
-    hour = models.DateTimeField(db_index=True)
+    counts = models.CharField(max_length=8, choices=Counted, default=Counted.JOBS.value)
+    hour = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["counts", "hour"], name="dirty_hour")]
 
     def __str__(self) -> str:
-        return f"{self.hour:%Y-%m-%d %H}h"
+        return f"{self.counts} of {self.hour:%Y-%m-%d %H}h"
+
+
+class PhaseTotals(models.Model):
+    """Totals of the phases that ended in one hour; every figure equals a recount."""
+
+    hour = models.DateTimeField()
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, db_index=False)
+    request_key = models.CharField(max_length=64, blank=True)
+    stage = models.CharField(max_length=64, blank=True)
+    name = models.CharField(max_length=64)
+    phases = models.PositiveIntegerField()
+    failed = models.PositiveIntegerField(help_text="With another exit code than 0.")
+    wall_seconds = models.FloatField()
+    longest_seconds = models.FloatField()
+    cpu_seconds = models.FloatField(help_text="Of those that reported it.")
+    cpu_wall_seconds = models.FloatField(help_text="Wall time of those that reported their CPU time.")
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "phase totals"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["hour", "experiment", "request_key", "stage", "name"], name="phase_totals_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.hour:%Y-%m-%d %H}h {self.request_key} {self.stage} {self.name}: {self.phases}"
 
 
 class RejectedRecord(models.Model):
@@ -352,6 +394,7 @@ class JobPhase(models.Model):
     host = models.CharField(max_length=255, blank=True)
     token_label = models.CharField(max_length=64, help_text="Which token the job reported with.")
     received_at = models.DateTimeField()
+    stuck_at = models.DateTimeField(null=True, blank=True, help_text="When it was found to last too long.")
 
     objects = JobQuerySet.as_manager()
 
@@ -365,7 +408,11 @@ class JobPhase(models.Model):
                 name="job_phase_ends_after_start",
             ),
         ]
-        indexes = [models.Index(fields=["token_label", "array_id"], name="job_phase_of_token")]
+        indexes = [
+            models.Index(fields=["token_label", "array_id"], name="job_phase_of_token"),
+            models.Index(fields=["started_at"], condition=models.Q(ended_at=None), name="job_phase_open"),
+            models.Index(fields=["ended_at"], condition=models.Q(ended_at__isnull=False), name="job_phase_ended"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} of {self.job_id}"

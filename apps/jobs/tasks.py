@@ -7,6 +7,8 @@ from apps.clusters.models import Cluster
 from apps.core.domain.background import enqueue
 from apps.core.tasks import task_of
 from apps.jobs.domain.collection import collect_finished_jobs
+from apps.jobs.domain.phases.stuck import find_stuck_phases
+from apps.jobs.domain.phases.totals import recount_phases
 from apps.jobs.domain.rollups import recompute_dirty_hours
 
 
@@ -25,3 +27,5 @@ def collect_cluster(*, cluster_id: int) -> None:
 
 
 recompute_totals = task_of(recompute_dirty_hours)
+recount_phase_totals = task_of(recount_phases)
+find_stuck = task_of(find_stuck_phases)

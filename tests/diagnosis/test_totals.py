@@ -13,8 +13,10 @@ from apps.diagnosis.domain.groups import fingerprint_of
 from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.domain.verdicts import override_verdict
 from apps.diagnosis.enums import VerdictKind
-from apps.diagnosis.models import CauseTotals, DirtyCauseHour, LogHarvest, Verdict
+from apps.diagnosis.models import CauseTotals, LogHarvest, Verdict
 from apps.jobs.domain.records import hour_of
+from apps.jobs.enums import Counted
+from apps.jobs.models import DirtyHour
 
 LOGS = ["[FATAL] Auth failed\n", "KeyError: 'x'\n", "nothing\n", "---- BadAlloc BEGIN\n"]
 
@@ -68,7 +70,7 @@ def test_totals_equal_a_recount_after_any_history(make_job, at, shifter, steps):
     Verdict.objects.all().delete()
     LogHarvest.objects.all().delete()
     CauseTotals.objects.all().delete()
-    DirtyCauseHour.objects.all().delete()
+    DirtyHour.objects.all().delete()
     for number, (step, which, log, minutes) in enumerate(steps):
         job = jobs[which % len(jobs)] if jobs else None
         if step == "new":
@@ -91,7 +93,7 @@ def test_totals_equal_a_recount_after_any_history(make_job, at, shifter, steps):
     recount_dirty_hours()
     assert stored() == recount()
     assert wrong_hours() == []
-    assert not DirtyCauseHour.objects.exists()
+    assert not DirtyHour.objects.filter(counts=Counted.CAUSES).exists()
 
 
 def test_recount_without_a_note_changes_nothing(make_job, at):

@@ -14,8 +14,11 @@ import pytest
 from django.utils import timezone
 
 from apps.accounts.enums import Role
+from apps.core.models import Event
 from apps.jobs.domain.phases.reports import array_of, phases_of
+from apps.jobs.domain.phases.stuck import find_stuck_phases, stuck_phases
 from apps.jobs.domain.phases.tokens import LIFETIME, new_phase_token, read_phase_token
+from apps.jobs.domain.phases.totals import phase_sums, recount_phases
 from apps.jobs.models import JobPhase
 from tests.factories import jobs, people
 
@@ -227,3 +230,47 @@ def test_python_twin_reports_what_failed(tmp_path, live_server, alps, nova):
     assert ran.stdout.count("==> ops-phase ") == 4
     rows = JobPhase.objects.exclude(ended_at=None).order_by("pk").values_list("job_id", "name", "exit_code")
     assert list(rows) == [("86.3", "setup", 0), ("86.3", "reco", 1)]
+
+
+def test_totals_equal_a_recount_and_lead_from_stage_to_phase(client, alps, nova):
+    token, now = token_of(alps, nova, request_key="NOVA-1", stage="reco"), int(time.time())
+    phases = [
+        {"name": "fetch", "started_at": now - 7200 + n, "ended_at": now - 7000 + n, "exit_code": n % 2}
+        | ({"cpu_seconds": 50} if n else {})
+        for n in range(3)
+    ]
+    post(client, token, [phases[0], *phases, {"name": "open", "started_at": now}])
+    post(client, token, phases)
+    assert recount_phases() >= 1
+    assert recount_phases() == 0
+    user = people.person("liu", (Role.LIAISON, nova))
+    [row] = phase_sums(user, since=timezone.now() - timedelta(days=1), request_key="NOVA-1", stage="RECO")
+    assert (row.phases, row.failed, row.wall_seconds, row.longest_seconds) == (3, 1, 600, 200)
+    assert (row.cpu_seconds, row.cpu_wall_seconds, row.mean_seconds) == (100, 400, 200)
+    assert phase_sums(people.person("stranger"), since=timezone.now() - timedelta(days=1)) == []
+    client.force_login(user)
+    page = client.get("/jobs/phases/?request=NOVA-1&days=x").content.decode()
+    assert "fetch" in page
+    assert "No phases" in client.get("/jobs/phases/?stage=none").content.decode()
+
+
+def test_a_phase_far_beyond_its_usual_time_is_reported_once(world, alps):
+    request, at = world.request, timezone.now()
+    base = {"cluster": alps, "array_id": "1", "experiment": request.experiment, "received_at": at, "stage": "reco"}
+    base |= {"request_key": request.key, "name": "reco"}
+    usual = [
+        JobPhase(job_id=f"1_{n}", started_at=at - timedelta(hours=9), ended_at=at - timedelta(hours=8), **base)
+        for n in range(20)
+    ]
+    stuck, slow, ended, went_on = (
+        JobPhase(job_id=name, started_at=at - timedelta(hours=hours), **base)
+        for name, hours in (("stuck", 4), ("slow", 2), ("ended", 4), ("went on", 5))
+    )
+    next_one = JobPhase(job_id="went on", started_at=at - timedelta(hours=1), **base | {"name": "store"})
+    JobPhase.objects.bulk_create([*usual, stuck, slow, ended, went_on, next_one])
+    jobs.row(alps, 7, at=at - timedelta(hours=3), job_id="ended")
+    assert [find_stuck_phases(at=at) for _ in range(2)] == [1, 0]
+    [event] = Event.objects.filter(kind="phase.stuck")
+    assert (event.target_label, event.data["jobs"]) == (request.key, 1)
+    shifter = people.person("okafor", (Role.SHIFTER, None))
+    assert [phase.job_id for phase in stuck_phases(shifter, at=at)] == ["stuck"]

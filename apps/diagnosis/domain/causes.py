@@ -4,16 +4,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.impact.recount import mark_met_by
 from apps.diagnosis.enums import VerdictKind
-from apps.diagnosis.models import CauseTotals, DirtyCauseHour, Verdict
+from apps.diagnosis.models import CauseTotals, Verdict
 from apps.diagnosis.wording import next_step
 from apps.jobs.domain import rollups
-from apps.jobs.models import Job
+from apps.jobs.enums import Counted
+from apps.jobs.models import DirtyHour, Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +50,15 @@ def last_decided_at() -> datetime | None:
     return last
 
 
-_TOTALS_LOCK = 4_716_011
-
-
 def mark_dirty(hours: Iterable[datetime]) -> None:
     """Mark these hours, in the caller's transaction, for a recount of their totals by cause and of the statistics."""
-    hours = sorted(set(hours))
-    DirtyCauseHour.objects.bulk_create([DirtyCauseHour(hour=hour) for hour in hours])
-    rollups.mark_dirty(hours)
+    rollups.mark_dirty(hours, Counted.CAUSES, Counted.JOBS)
 
 
 def recount_dirty_hours(*, limit: int = 500) -> set[int]:
     """Recount the totals of marked hours, newest first; return the ids of the failure groups in these hours."""
-    hours = DirtyCauseHour.objects.order_by("-hour").values_list("hour", flat=True).distinct()[:limit]
-    return {group for hour in list(hours) for group in recount_hour(hour=hour)}
+    hours = rollups.dirty_hours(Counted.CAUSES, limit=limit)
+    return {group for hour in hours for group in recount_hour(hour=hour)}
 
 
 _KEYS = ("job__cluster_id", "experiment_id", "verdict", "cause", "service", "group_id", "job__stage")
@@ -71,13 +67,8 @@ _FIGURES = ("jobs", "wall_seconds", "core_seconds", "succeeded", "first_ended_at
 
 @transaction.atomic
 def recount_hour(*, hour: datetime) -> set[int]:
-    """Recount one hour's totals, and remove the marks that were there before the count; return its failure groups.
-
-    A mark commits with its verdict, and marks are removed before the count: no change is missed.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_TOTALS_LOCK, int(hour.timestamp()) // 3600])
-    DirtyCauseHour.objects.filter(hour=hour).delete()
+    """Recount one hour's totals, and remove the notes that were there before the count; return its failure groups."""
+    rollups.take_hour(Counted.CAUSES, hour)
     totals = counted_totals(hour)
     CauseTotals.objects.filter(hour=hour).delete()
     CauseTotals.objects.bulk_create(totals)
@@ -107,7 +98,7 @@ def counted_totals(hour: datetime) -> list[CauseTotals]:
 
 def wrong_hours() -> list[datetime]:
     """Return the hours whose totals differ from a recount, without those that wait for one."""
-    waiting = set(DirtyCauseHour.objects.values_list("hour", flat=True))
+    waiting = set(DirtyHour.objects.filter(counts=Counted.CAUSES).values_list("hour", flat=True))
     hours = set(CauseTotals.objects.values_list("hour", flat=True).distinct())
     hours |= {hour.astimezone(UTC) for hour in Verdict.objects.datetimes("ended_at", "hour", tzinfo=UTC)}
     return [hour for hour in sorted(hours - waiting) if _figures(counted_totals(hour)) != _figures(_stored(hour))]

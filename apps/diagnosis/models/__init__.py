@@ -4,7 +4,6 @@ from apps.diagnosis.models.known_errors import CatalogueState, KnownError, Known
 from apps.diagnosis.models.reclassification import Reclassification
 from apps.diagnosis.models.verdicts import (
     CauseTotals,
-    DirtyCauseHour,
     DirtyImpact,
     Evidence,
     FailureGroup,
@@ -20,7 +19,6 @@ from apps.diagnosis.models.verdicts import (
 __all__ = [
     "CatalogueState",
     "CauseTotals",
-    "DirtyCauseHour",
     "DirtyImpact",
     "Evidence",
     "FailureGroup",

@@ -270,15 +270,6 @@ class CauseTotals(models.Model):
         return f"{self.hour:%Y-%m-%d %H}h {self.verdict} {self.cause}: {self.jobs}"
 
 
-class DirtyCauseHour(models.Model):
-    """Marks an hour whose totals must be recounted because verdicts changed; several rows per hour are normal."""
-
-    hour = models.DateTimeField(db_index=True)
-
-    def __str__(self) -> str:
-        return f"{self.hour:%Y-%m-%d %H}h"
-
-
 class Impact(models.Model):
     """What an incident did to jobs, as last counted; `groups` has the figures, which equal a recount."""
 

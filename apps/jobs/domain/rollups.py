@@ -9,19 +9,42 @@ from django.db.models import Count, F, Max, Q, Sum
 from apps.core.domain.health import beat_heart
 from apps.jobs.domain.jobs import TOTALS_HEART
 from apps.jobs.domain.statistics.blocks import compact_days, write_hour
+from apps.jobs.enums import Counted
 from apps.jobs.models import DirtyHour, HourlyEnds, HourlyTotals, Job
 
-_TOTALS_LOCK = 4_716_002
+_LOCKS = {Counted.JOBS: 4_716_002, Counted.CAUSES: 4_716_011, Counted.PHASES: 4_716_014}
 
 
-def mark_dirty(hours: Iterable[datetime]) -> None:
-    """Note, in the caller's transaction, that these hours must be recounted."""
-    DirtyHour.objects.bulk_create([DirtyHour(hour=hour) for hour in sorted(set(hours))])
+def mark_dirty(hours: Iterable[datetime], *counts: Counted) -> None:
+    """Note, in the caller's transaction, that these hours must be recounted; their jobs, unless told otherwise."""
+    wanted = sorted(set(hours))
+    DirtyHour.objects.bulk_create(
+        [DirtyHour(hour=hour, counts=each) for each in counts or (Counted.JOBS,) for hour in wanted]
+    )
+
+
+def dirty_hours(counts: Counted, *, limit: int) -> list[datetime]:
+    """Return hours to recount, newest first."""
+    hours = DirtyHour.objects.filter(counts=counts).order_by("-hour").values_list("hour", flat=True)
+    return list(hours.distinct()[:limit])
+
+
+def take_hour(counts: Counted, hour: datetime) -> bool:
+    """Remove the notes of an hour, in the transaction of its recount, which no other one runs beside; false if none.
+
+    Notes commit with their change, and the count is a later statement than the removal: the changes of every removed
+    note are counted, and those that commit meanwhile keep their notes.
+    """
+    lock = _LOCKS[counts]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [lock, int(hour.timestamp()) // 3600])
+    removed, _ = DirtyHour.objects.filter(counts=counts, hour=hour).delete()
+    return bool(removed)
 
 
 def recompute_dirty_hours(*, at: datetime, limit: int = 500) -> int:
     """Recount dirty hours, newest first; return how many. When none is left, the totals are as of `at`."""
-    hours = list(DirtyHour.objects.order_by("-hour").values_list("hour", flat=True).distinct()[: limit + 1])
+    hours = dirty_hours(Counted.JOBS, limit=limit + 1)
     for hour in hours[:limit]:
         recompute_hour(hour=hour)
     compact_days(at=at)
@@ -32,15 +55,8 @@ def recompute_dirty_hours(*, at: datetime, limit: int = 500) -> int:
 
 @transaction.atomic
 def recompute_hour(*, hour: datetime) -> None:
-    """Recount one hour if it has notes, and remove them first.
-
-    Notes commit with their jobs, and the count is a later statement than the removal: the jobs of every removed note
-    are counted, and jobs that commit meanwhile keep their notes.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_TOTALS_LOCK, int(hour.timestamp()) // 3600])
-    removed, _ = DirtyHour.objects.filter(hour=hour).delete()
-    if not removed:
+    """Recount one hour if it has notes."""
+    if not take_hour(Counted.JOBS, hour):
         return
     write_hour(hour=hour)
     groups = ("cluster_id", "experiment_id", "request_key", "stage", "state")

@@ -19,8 +19,12 @@ class Migration(migrations.Migration):
             name='DirtyHour',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('hour', models.DateTimeField(db_index=True)),
+                ('counts', models.CharField(choices=[('jobs', 'Jobs'), ('causes', 'Failures by cause'), ('phases', 'Phases')], default='jobs', max_length=8)),
+                ('hour', models.DateTimeField()),
             ],
+            options={
+                'indexes': [models.Index(fields=['counts', 'hour'], name='dirty_hour')],
+            },
         ),
         migrations.CreateModel(
             name='Collection',
@@ -333,5 +337,46 @@ class Migration(migrations.Migration):
                 'indexes': [models.Index(fields=['token_label', 'array_id'], name='job_phase_of_token')],
                 'constraints': [models.UniqueConstraint(fields=('cluster', 'job_id', 'started_at', 'name', 'token_label'), name='job_phase_once'), models.CheckConstraint(condition=models.Q(('ended_at', None), ('ended_at__gte', models.F('started_at')), _connector='OR'), name='job_phase_ends_after_start')],
             },
+        ),
+        migrations.CreateModel(
+            name='PhaseTotals',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('hour', models.DateTimeField()),
+                ('request_key', models.CharField(blank=True, max_length=64)),
+                ('stage', models.CharField(blank=True, max_length=64)),
+                ('name', models.CharField(max_length=64)),
+                ('phases', models.PositiveIntegerField()),
+                ('failed', models.PositiveIntegerField(help_text='With another exit code than 0.')),
+                ('wall_seconds', models.FloatField()),
+                ('longest_seconds', models.FloatField()),
+                ('cpu_seconds', models.FloatField(help_text='Of those that reported it.')),
+                ('cpu_wall_seconds', models.FloatField(help_text='Wall time of those that reported their CPU time.')),
+            ],
+            options={
+                'verbose_name_plural': 'phase totals',
+            },
+        ),
+        migrations.AddField(
+            model_name='jobphase',
+            name='stuck_at',
+            field=models.DateTimeField(blank=True, help_text='When it was found to last too long.', null=True),
+        ),
+        migrations.AddIndex(
+            model_name='jobphase',
+            index=models.Index(condition=models.Q(('ended_at', None)), fields=['started_at'], name='job_phase_open'),
+        ),
+        migrations.AddIndex(
+            model_name='jobphase',
+            index=models.Index(condition=models.Q(('ended_at__isnull', False)), fields=['ended_at'], name='job_phase_ended'),
+        ),
+        migrations.AddField(
+            model_name='phasetotals',
+            name='experiment',
+            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='accounts.experiment'),
+        ),
+        migrations.AddConstraint(
+            model_name='phasetotals',
+            constraint=models.UniqueConstraint(fields=('hour', 'experiment', 'request_key', 'stage', 'name'), name='phase_totals_once'),
         ),
     ]

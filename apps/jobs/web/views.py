@@ -21,6 +21,8 @@ from apps.jobs.domain import claims as domain
 from apps.jobs.domain import totals
 from apps.jobs.domain.jobs import collections, jobs_for_list, totals_as_of, with_columns
 from apps.jobs.domain.live import live_counts, live_reasons
+from apps.jobs.domain.phases.stuck import stuck_phases
+from apps.jobs.domain.phases.totals import MOST_ROWS, phase_sums
 from apps.jobs.domain.queue import queue_known
 from apps.jobs.domain.records import hour_of
 from apps.jobs.filters import JobFilter
@@ -31,6 +33,8 @@ from apps.production.enums import Actor
 from apps.production.models import Request
 from apps.production.web.lookup import request_or_404
 
+#: Stuck phases on their page.
+_MOST_STUCK = 100
 #: Tabs of jobs that have not finished, and the heading of their reasons.
 LIVE_TABS = {
     CurrentState.QUEUED: "Why are jobs queued?",
@@ -105,6 +109,31 @@ def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:
         query["ended_from"] = since.isoformat()
     counted = totals.totals_of_hours(JobFilter(request.GET, queryset=hours, request=request).qs, query)
     return {"totals": counted, "totals_since": query.get("ended_from"), "totals_as_of": totals_as_of()}
+
+
+@require_safe
+def phases(request: AuthenticatedRequest) -> HttpResponse:
+    """Show where the jobs of stages spend their time, by phase, and the phases that are stuck."""
+    now = timezone.now()
+    days = int(request.GET["days"]) if request.GET.get("days") in {"1", "7", "30", "90"} else 7
+    asked = {name: request.GET.get(name, "")[:64] for name in ("request", "stage")}
+    rows = phase_sums(
+        request.user, since=hour_of(now - timedelta(days=days)), request_key=asked["request"], stage=asked["stage"]
+    )
+    context = {
+        "request_key": asked["request"],
+        "stage": asked["stage"],
+        "days": days,
+        "choices": [(1, "last 24 hours"), (7, "last 7 days"), (30, "last 30 days"), (90, "last 90 days")],
+        "rows": rows,
+        "most_rows": MOST_ROWS,
+        "longest": max((row.wall_seconds for row in rows), default=1),
+        "stuck": stuck_phases(request.user, at=now)[:_MOST_STUCK],
+        "now": now,
+        "tabs": _tabs(request, "phases"),
+        "on_phases": True,
+    }
+    return render(request, "jobs/phases.html", context)
 
 
 @require_safe

@@ -11,7 +11,9 @@ from django.db.models import QuerySet
 from apps.core.errors import NotAllowed
 from apps.jobs.domain.phases.tokens import PhaseToken
 from apps.jobs.domain.record_values import AHEAD, BadRecord, read_number, read_time
-from apps.jobs.domain.records import clean_text
+from apps.jobs.domain.records import clean_text, hour_of
+from apps.jobs.domain.rollups import mark_dirty
+from apps.jobs.enums import Counted
 from apps.jobs.models import Job, JobPhase
 
 #: Phases of one job; a job that reports more of them counts events, not phases.
@@ -47,7 +49,7 @@ def store_phases(*, token: PhaseToken, job_id: str, host: str, phases: Sequence[
     array = array_of(job_id)
     if JobPhase.objects.filter(token_label=token.label).exclude(array_id=array).exists():
         raise NotAllowed("This token is in use by another job array. Each needs its own.")
-    done = StoredPhases()
+    done, ended = StoredPhases(), set()
     mine = JobPhase.objects.filter(cluster=token.cluster, job_id=job_id, token_label=token.label)
     known = {(row.name, row.started_at): row for row in mine}
     for number, raw in enumerate(phases, start=1):
@@ -74,13 +76,16 @@ def store_phases(*, token: PhaseToken, job_id: str, host: str, phases: Sequence[
                 **given,
             )
             done.new += 1
+            ended.add(given["ended_at"])
         elif row.ended_at is None and given["ended_at"] is not None:
             for name, value in given.items():
                 setattr(row, name, value)
             row.save(update_fields=list(given))
             done.changed += 1
+            ended.add(given["ended_at"])
         else:
             done.unchanged += 1
+    mark_dirty({hour_of(moment) for moment in ended if moment}, Counted.PHASES)
     return done
 
 

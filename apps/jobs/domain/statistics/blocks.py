@@ -31,6 +31,7 @@ from apps.jobs.domain.statistics.columns import (
     grouped,
     sums_of_jobs,
 )
+from apps.jobs.enums import Counted
 from apps.jobs.models import DirtyHour, Job, StatisticsBlock, StatisticsValue
 
 DAY_LENGTH = timedelta(days=1)
@@ -192,7 +193,7 @@ def _uncompacted(*, before: datetime) -> set[datetime]:
         states = StatisticsBlock.objects.filter(level=level, column=KIND, bucket__lt=before)
         return states.values_list("bucket", flat=True)
 
-    dirty = DirtyHour.objects.filter(hour__lt=before).values_list("hour", flat=True).distinct()
+    dirty = DirtyHour.objects.filter(counts=Counted.JOBS, hour__lt=before).values_list("hour", flat=True).distinct()
     return {day_of(hour) for hour in buckets(WORK.name)} - {*buckets(DAILY[0].name)} - {day_of(hour) for hour in dirty}
 
 

@@ -1,0 +1,70 @@
+"""Phases of running jobs that last much longer than the same phase usually does."""
+
+from datetime import datetime, timedelta
+
+from django.db import connection, transaction
+from django.db.models import Exists, OuterRef, QuerySet
+
+from apps.accounts.models import User
+from apps.core.domain.events import publish
+from apps.jobs.models import Job, JobPhase
+from apps.production.models import Request
+
+#: A phase is stuck after so many times the 95th percentile of its name, stage and experiment, but never this early.
+TIMES, LEAST = 3, timedelta(minutes=30)
+#: The percentile is of phases of the last days, and of no fewer than these.
+_USUAL_OF, _FEWEST = timedelta(days=14), 20
+#: Older ones are of jobs that nobody will hear of again.
+_FORGOTTEN = timedelta(days=14)
+
+_USUAL = """
+SELECT experiment_id, stage, name,
+    percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM ended_at - started_at))
+FROM jobs_jobphase WHERE ended_at >= %s AND (experiment_id, stage, name) IN (
+    SELECT experiment_id, stage, name FROM jobs_jobphase
+    WHERE ended_at IS NULL AND stuck_at IS NULL AND started_at >= %s)
+GROUP BY 1, 2, 3 HAVING count(*) >= %s
+"""
+
+
+def open_phases(*, at: datetime) -> QuerySet[JobPhase]:
+    """Return phases that go on: the last of a job that has not finished, as far as accounting is collected."""
+    later = JobPhase.objects.filter(
+        cluster=OuterRef("cluster"), job_id=OuterRef("job_id"), started_at__gt=OuterRef("started_at")
+    )
+    finished = Job.objects.filter(
+        cluster=OuterRef("cluster"), job_id=OuterRef("job_id"), ended_at__gte=OuterRef("started_at")
+    )
+    return JobPhase.objects.filter(
+        ~Exists(later), ~Exists(finished), ended_at=None, started_at__gte=at - _FORGOTTEN, started_at__lte=at
+    )
+
+
+@transaction.atomic
+def find_stuck_phases(*, at: datetime) -> int:
+    """Mark the open phases that have just become stuck, and report those of requests, once; return how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(_USUAL, [at - _USUAL_OF, at - _FORGOTTEN, _FEWEST])
+        usual = {row[:3]: float(row[3]) for row in cursor.fetchall()}
+    if not usual:
+        return 0
+    stuck: dict[tuple[str, int, str, str], int] = {}
+    for phase in open_phases(at=at).filter(stuck_at=None).select_for_update(of=("self",), skip_locked=True):
+        key = phase.experiment_id, phase.stage, phase.name
+        limit = max(TIMES * usual.get(key, float("inf")), LEAST.total_seconds())
+        if (at - phase.started_at).total_seconds() > limit:
+            JobPhase.objects.filter(pk=phase.pk).update(stuck_at=at)
+            where = phase.request_key, *key
+            stuck[where] = stuck.get(where, 0) + 1
+    requests = {one.key: one for one in Request.objects.filter(key__in={key for key, *_ in stuck if key})}
+    for (key, experiment, stage, name), jobs in sorted(stuck.items()):
+        request = requests.get(key)
+        if request is not None and request.experiment_id == experiment:
+            data = {"jobs": jobs, "stage": stage, "phase": name}
+            publish(kind="phase.stuck", target=request, by="phases", at=at, data=data)
+    return sum(stuck.values())
+
+
+def stuck_phases(user: User, *, at: datetime) -> QuerySet[JobPhase]:
+    """Return stuck phases of jobs that a user sees and that still run, longest first."""
+    return open_phases(at=at).visible_to(user).exclude(stuck_at=None).select_related("cluster").order_by("started_at")
