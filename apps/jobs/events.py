@@ -10,7 +10,7 @@ declare(
     EventKind("claims.withdrawn", "withdrew the acceptance of {jobs} claimed jobs", "has fewer jobs"),
     EventKind("jobs.collected", "collected jobs from accounting", "had jobs collected from accounting"),
     EventKind(
-        "phase.stuck",
+        "request.jobs_stuck",
         "found {jobs} jobs of {stage} that do not get on with {phase}",
         "has jobs that are stuck",
         to(Group.TROUBLE, *TEAM),

@@ -270,7 +270,7 @@ def test_a_phase_far_beyond_its_usual_time_is_reported_once(world, alps):
     JobPhase.objects.bulk_create([*usual, stuck, slow, ended, went_on, next_one])
     jobs.row(alps, 7, at=at - timedelta(hours=3), job_id="ended")
     assert [find_stuck_phases(at=at) for _ in range(2)] == [1, 0]
-    [event] = Event.objects.filter(kind="phase.stuck")
+    [event] = Event.objects.filter(kind="request.jobs_stuck")
     assert (event.target_label, event.data["jobs"]) == (request.key, 1)
     shifter = people.person("okafor", (Role.SHIFTER, None))
     assert [phase.job_id for phase in stuck_phases(shifter, at=at)] == ["stuck"]

@@ -7,7 +7,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from apps.accounts.models import User
 from apps.core.domain.events import publish
-from apps.jobs.models import Job, JobPhase
+from apps.jobs.models import Job, JobPhase, JobQuerySet
 from apps.production.models import Request
 
 #: A phase is stuck after so many times the 95th percentile of its name, stage and experiment, but never this early.
@@ -27,7 +27,7 @@ GROUP BY 1, 2, 3 HAVING count(*) >= %s
 """
 
 
-def open_phases(*, at: datetime) -> QuerySet[JobPhase]:
+def open_phases(*, at: datetime) -> JobQuerySet[JobPhase]:
     """Return phases that go on: the last of a job that has not finished, as far as accounting is collected."""
     later = JobPhase.objects.filter(
         cluster=OuterRef("cluster"), job_id=OuterRef("job_id"), started_at__gt=OuterRef("started_at")
@@ -57,11 +57,11 @@ def find_stuck_phases(*, at: datetime) -> int:
             where = phase.request_key, *key
             stuck[where] = stuck.get(where, 0) + 1
     requests = {one.key: one for one in Request.objects.filter(key__in={key for key, *_ in stuck if key})}
-    for (key, experiment, stage, name), jobs in sorted(stuck.items()):
-        request = requests.get(key)
+    for (request_key, experiment, stage, name), jobs in sorted(stuck.items()):
+        request = requests.get(request_key)
         if request is not None and request.experiment_id == experiment:
             data = {"jobs": jobs, "stage": stage, "phase": name}
-            publish(kind="phase.stuck", target=request, by="phases", at=at, data=data)
+            publish(kind="request.jobs_stuck", target=request, by="phases", at=at, data=data)
     return sum(stuck.values())
 
 

@@ -332,35 +332,6 @@ class DirtyHour(models.Model):
         return f"{self.counts} of {self.hour:%Y-%m-%d %H}h"
 
 
-class PhaseTotals(models.Model):
-    """Totals of the phases that ended in one hour; every figure equals a recount."""
-
-    hour = models.DateTimeField()
-    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, db_index=False)
-    request_key = models.CharField(max_length=64, blank=True)
-    stage = models.CharField(max_length=64, blank=True)
-    name = models.CharField(max_length=64)
-    phases = models.PositiveIntegerField()
-    failed = models.PositiveIntegerField(help_text="With another exit code than 0.")
-    wall_seconds = models.FloatField()
-    longest_seconds = models.FloatField()
-    cpu_seconds = models.FloatField(help_text="Of those that reported it.")
-    cpu_wall_seconds = models.FloatField(help_text="Wall time of those that reported their CPU time.")
-
-    objects = JobQuerySet.as_manager()
-
-    class Meta:
-        verbose_name_plural = "phase totals"
-        constraints = [
-            models.UniqueConstraint(
-                fields=["hour", "experiment", "request_key", "stage", "name"], name="phase_totals_once"
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.hour:%Y-%m-%d %H}h {self.request_key} {self.stage} {self.name}: {self.phases}"
-
-
 class RejectedRecord(models.Model):
     """A job record that was sent to the portal and could not be stored: as it came, with the reason."""
 
@@ -375,47 +346,6 @@ class RejectedRecord(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cluster}: {self.reason}"
-
-
-class JobPhase(models.Model):
-    """A part of a job, such as "fetch input", as the job itself reported it while it ran."""
-
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
-    job_id = models.CharField(max_length=64, help_text="As in the job's own environment.")
-    array_id = models.CharField(max_length=64, help_text="What the IDs of the jobs of its array have in common.")
-    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, db_index=False)
-    request_key = models.CharField(max_length=64, blank=True)
-    stage = models.CharField(max_length=64, blank=True)
-    name = models.CharField(max_length=64)
-    started_at = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True, blank=True, help_text="Empty until the job has reported it.")
-    exit_code = models.IntegerField(default=0)
-    cpu_seconds = models.FloatField(null=True, blank=True)
-    host = models.CharField(max_length=255, blank=True)
-    token_label = models.CharField(max_length=64, help_text="Which token the job reported with.")
-    received_at = models.DateTimeField()
-    stuck_at = models.DateTimeField(null=True, blank=True, help_text="When it was found to last too long.")
-
-    objects = JobQuerySet.as_manager()
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "job_id", "started_at", "name", "token_label"], name="job_phase_once"
-            ),
-            models.CheckConstraint(
-                condition=models.Q(ended_at=None) | models.Q(ended_at__gte=models.F("started_at")),
-                name="job_phase_ends_after_start",
-            ),
-        ]
-        indexes = [
-            models.Index(fields=["token_label", "array_id"], name="job_phase_of_token"),
-            models.Index(fields=["started_at"], condition=models.Q(ended_at=None), name="job_phase_open"),
-            models.Index(fields=["ended_at"], condition=models.Q(ended_at__isnull=False), name="job_phase_ended"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.name} of {self.job_id}"
 
 
 class StatisticsValue(models.Model):
