@@ -39,7 +39,7 @@ VIEWS = {
     "mine": "Mine",
     "muted": "Muted",
 }
-PAGE_SIZE, JOBS_SHOWN, EVENTS_SHOWN, BULK = 25, 20, 50, 100
+PAGE_SIZE, JOBS_SHOWN, EVENTS_SHOWN, EVIDENCE_SHOWN, BULK = 25, 20, 50, 6, 100
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _page(request: AuthenticatedRequest, found: FailureGroup, form: GroupForm | 
     verdicts = Verdict.objects.visible_to(request.user).filter(group=found).select_related("job__cluster", "experiment")
     newest = list(verdicts.order_by("-ended_at", "-pk")[:JOBS_SHOWN])
     sees_all = groups.sees_all_of(request.user, found)
-    evidence = list(Evidence.objects.filter(harvest__job=newest[0].job_id).order_by("offset")[:6]) if newest else []
+    evidence = _evidence(newest[0]) if newest else []
     context = {
         "group": found,
         "row": row,
@@ -139,6 +139,14 @@ def _make_known(found: FailureGroup, evidence: Sequence[Evidence]) -> str:
     lines = [row.text for row in evidence if row.pattern == found.cause] or [found.line]
     query = {"line": lines[0], "service": found.service, "verdict": found.verdict}
     return f"{reverse('diagnosis:known-error-new')}?{urlencode(query)}" if lines[0] and not found.host else ""
+
+
+def _evidence(example: Verdict) -> list[Evidence]:
+    """Return the first lines of evidence of a job, each once: several known errors may match one line."""
+    by_line: dict[tuple[str, int], Evidence] = {}
+    for row in Evidence.objects.filter(harvest__job=example.job_id).order_by("offset", "pk"):
+        by_line.setdefault((row.stream, row.offset), row)
+    return list(by_line.values())[:EVIDENCE_SHOWN]
 
 
 def _moves(found: FailureGroup) -> list[tuple[str, str]]:

@@ -66,7 +66,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         "found": found,
         "form": form,
         "shown": shown,
-        "label": LeftOut(shown).label if shown in LeftOut.values else ELIGIBLE,
+        "label": LeftOut(shown).label if shown in LeftOut.values else "to retry",
         "rows": rows[:SHOWN],
         "more": max(0, len(rows) - SHOWN),
         "most": MOST_JOBS if found.jobs >= MOST_JOBS else 0,
