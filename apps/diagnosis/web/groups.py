@@ -145,7 +145,8 @@ def _evidence(example: Verdict) -> list[Evidence]:
     """Return the first lines of evidence of a job, each once: several known errors may match one line."""
     by_line: dict[tuple[str, int], Evidence] = {}
     for row in Evidence.objects.filter(harvest__job=example.job_id).order_by("offset", "pk"):
-        by_line.setdefault((row.stream, row.offset), row)
+        if row.pattern == example.cause or (row.stream, row.offset) not in by_line:
+            by_line[row.stream, row.offset] = row
     return list(by_line.values())[:EVIDENCE_SHOWN]
 
 
