@@ -34,6 +34,7 @@ LINKS = re.compile(
     |change\.target\|request_url
     |incident\.url                  # http or https: statusboard.feeds.base.Alert, and URLField of form and API
     |service\.runbook               # http or https: URLField of the admin
+    |row\.link                      # http, https or ftp: URLField of known errors
     |number\.link                   # http, https or a path: quality.domain.evaluation
     """,
     re.VERBOSE,

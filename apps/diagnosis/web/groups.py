@@ -120,7 +120,7 @@ def _page(request: AuthenticatedRequest, found: FailureGroup, form: GroupForm | 
         "chart": _chart(row, end),
         "example": newest[0] if newest else None,
         "evidence": evidence,
-        "make_known": _make_known(found, evidence) if may_propose_known_errors(request.user) else "",
+        "make_known_url": _make_known(found, evidence) if may_propose_known_errors(request.user) else "",
         "verdicts": newest,
         "traits": found.profile if sees_all else [],
         "sees_all": sees_all,
