@@ -213,14 +213,15 @@ def test_progress_says_what_it_knows_and_what_not(alps, made):
     unknown = progress_now(request, at=END).stages[0]
     assert (unknown.waiting, unknown.counted.files_in, unknown.expected.at) == (None, None, None)
     ran(alps, request, "generation", record(1, cpus=4))
-    QueueReading.objects.create(cluster=alps, at=END)
+    read = END + timedelta(minutes=6)  # well after the end of the job
+    QueueReading.objects.create(cluster=alps, at=read)
     QueueCount.objects.create(
         cluster=alps, request=request, stage="GENERATION", queued=5, running=2, held=1, newest_submitted_at=SENT
     )
     now = progress_now(request, at=END)
     first, second = now.stages
     assert (first.waiting.queued, first.waiting.running, first.waiting.held) == (5, 2, 1)
-    assert (now.as_of, now.queue_as_of, now.queue_unknown) == (END, END, [])
+    assert (now.as_of, now.queue_as_of, now.queue_unknown) == (END, read, [])
     assert (first.core_hours_used, first.core_hours_requested) == (4.0, 16.0)
     assert first.expected.at is None  # its only job ended in the hour that has just begun
     assert (second.expected.at, now.expected.at) == (None, None)

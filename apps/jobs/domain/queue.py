@@ -17,7 +17,7 @@ from apps.jobs.domain.live import store_live
 from apps.jobs.domain.proof import SKEW, Claims
 from apps.jobs.domain.records import clean_text
 from apps.jobs.enums import Proof
-from apps.jobs.models import Collection, Job, QueueCount, QueueReading
+from apps.jobs.models import Job, QueueCount, QueueReading
 from apps.production.domain.work_start import record_work_start
 from apps.production.models import Request
 
@@ -149,10 +149,9 @@ class Waiting:
 
 def queue_known() -> tuple[datetime | None, list[str]]:
     """Return the time of the oldest reading, and the clusters without one."""
-    collected = set(Collection.objects.filter(cluster__collects=True).values_list("cluster__name", flat=True))
-    answered = QueueReading.objects.filter(cluster__collects=True).values_list("cluster__name", "at")
-    read = {name: at for name, at in answered if at is not None}
-    return min(read.values(), default=None), sorted(collected - set(read))
+    asked = Cluster.objects.filter(~Q(collection=None) | ~Q(queue_reading=None), collects=True)
+    read = dict(asked.values_list("name", "queue_reading__at"))
+    return min(filter(None, read.values()), default=None), sorted(name for name, at in read.items() if at is None)
 
 
 def waiting_of(request: Request) -> dict[str, Waiting]:

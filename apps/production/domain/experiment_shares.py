@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.accounts.models import Experiment
-from apps.production.models import DEFAULT_WEIGHT, ShareUse
+from apps.production.models import DEFAULT_WEIGHT
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,9 @@ class Shares:
 
 
 def read_shares() -> Shares:
-    configured = Experiment.objects.values_list("pk", "share__weight")
-    weights = {pk: DEFAULT_WEIGHT if weight is None else weight for pk, weight in configured}
-    uses = list(ShareUse.objects.all())
+    """Read all shares in one query."""
+    rows = list(Experiment.objects.select_related("share", "shareuse"))
+    weights = {row.pk: row.share.weight if hasattr(row, "share") else DEFAULT_WEIGHT for row in rows}
+    uses = [row.shareuse for row in rows if hasattr(row, "shareuse")]
     used = {use.experiment_id: use.core_seconds for use in uses}
     return Shares(weights, used, max((use.days for use in uses), default=0), min((u.as_of for u in uses), default=None))
