@@ -48,7 +48,7 @@ class Desk:
 
 
 def desk_of(user: User, *, at: datetime) -> Desk:
-    """Return the requests that this user can sign; the number of queries depends only on that of experiments."""
+    """Return the requests that this user can sign, in a fixed number of queries."""
     pks = signable(user, at)
     found = with_stages(Request.objects.filter(pk__in=pks)).annotate(
         times_submitted=Count("revisions", filter=Q(revisions__is_submitted=True))

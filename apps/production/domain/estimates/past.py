@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import F, OuterRef, QuerySet, Subquery, Window
+from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from apps.accounts.models import Experiment
@@ -52,18 +53,32 @@ def past_of_stages(stages: Sequence[Stage], experiment_id: int) -> dict[int, Sta
 
 
 def estimates_of(contents: Mapping[int, tuple[RequestContent, int]], at: datetime) -> dict[int, Estimate]:
-    """Return estimates of contents with the keys of their experiments, in two queries for each experiment."""
-    names: dict[int, set[str]] = defaultdict(set)
-    for content, experiment in contents.values():
-        names[experiment] |= stage_names(content.stages)
-    past = {experiment: past_stages(found, experiment) for experiment, found in names.items()}
-    at_once = {experiment: past_at_once(experiment) for experiment in names}
+    """Return estimates of contents with the keys of their experiments, in a fixed number of queries."""
+    experiments = {experiment for _, experiment in contents.values()}
+    names = set[str]().union(*(stage_names(content.stages) for content, _ in contents.values()))
+    newest, shares = _newest_of_each(experiments), read_shares()
+    at_once = {pk: _at_once(newest[pk], shares.cores(pk)) for pk in experiments}
+    past: dict[int, dict[str, list[PastStage]]] = {pk: defaultdict(list) for pk in experiments}
+    for pk, rows in _newest_of_each(experiments, name__in=names).items():
+        for row in rows:
+            past[pk][row.name].append(_past(row))
     written = {row.output_dataset for found in past.values() for rows in found.values() for row in rows} - {""}
     datasets, today = find_datasets(written)[0] or {}, timezone.localdate(at)
     return {
         pk: estimate(content, past=past[e], datasets=datasets, today=today, at_once=at_once[e])
         for pk, (content, e) in contents.items()
     }
+
+
+def _newest_of_each(experiments: Iterable[int], **fitting: Any) -> dict[int, list[Any]]:
+    """Return the newest past stages of each experiment by its key, at most `MOST_PAST`, in one query."""
+    place = Window(RowNumber(), partition_by=F("experiment_id"), order_by=F("last_ended_at").desc())
+    key = Subquery(Request.objects.filter(pk=OuterRef("request")).values("key"))
+    rows = StageHistory.objects.filter(experiment__in=experiments, **fitting).annotate(key=key, place=place)
+    found: dict[int, list[Any]] = defaultdict(list)
+    for row in rows.filter(place__lte=MOST_PAST).order_by("-last_ended_at"):
+        found[row.experiment_id].append(row)
+    return found
 
 
 def stage_names(stages: Iterable[StageContent]) -> set[str]:
@@ -79,11 +94,14 @@ def past_stages(names: set[str], experiment: Experiment | int) -> Mapping[str, l
 
 def past_at_once(experiment: Experiment | int) -> Range | None:
     """Return how many jobs of an experiment ran at once in its newest stages; before its first, its share of cores."""
-    if found := jobs_at_once([_past(row) for row in _newest(experiment)[:MOST_PAST]]):
-        return found
     pk = experiment.pk if isinstance(experiment, Experiment) else experiment
-    cores = read_shares().cores(pk)
-    return Range(*[max(1.0, cores)] * 3) if cores else None
+    rows = _newest(experiment)[:MOST_PAST]
+    return jobs_at_once([_past(row) for row in rows]) or _at_once((), read_shares().cores(pk))
+
+
+def _at_once(rows: Iterable[Any], cores: float | None) -> Range | None:
+    found = jobs_at_once([_past(row) for row in rows])
+    return found or (Range(*[max(1.0, cores)] * 3) if cores else None)
 
 
 def _newest(experiment: Experiment | int) -> QuerySet[StageHistory]:
