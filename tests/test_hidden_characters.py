@@ -9,6 +9,7 @@ from django.db.models import F, Value
 from django.db.models.functions import Concat, Length
 from django.http import HttpResponse
 from django.urls import reverse
+from zstandard import ZstdCompressor
 
 from apps.core.domain.hidden_characters import HIDDEN
 from apps.core.web.middleware import HiddenCharactersMiddleware
@@ -48,7 +49,7 @@ def poison() -> int:
         verdict.reasons = [reason | {"text": reason["text"] + CANARY} for reason in verdict.reasons]
         verdict.save()
     for excerpt in LogExcerpt.objects.all():
-        excerpt.data = bytes(excerpt.data).replace(b"503", f"503 {CANARY}".encode())
+        excerpt.compressed = ZstdCompressor().compress(excerpt.data.replace(b"503", f"503 {CANARY}".encode()))
         excerpt.save()
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = DEFAULT")

@@ -193,5 +193,5 @@ def test_batch_costs_the_same_queries_for_any_number_of_attempts(lost, attempt, 
     write(lost, HEADER, at - MINUTE)
     read(lost, at)
     made = [attempt(number) for number in (2, 3, 4)]
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(8):
         follow_attempts(cluster=lost.cluster, job_ids=[job.pk for job in made])

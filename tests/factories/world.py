@@ -63,8 +63,8 @@ class World:
             "token_key": {"*": "nothing1"},
             "job": {"*": self.job.pk},
             "pk": {
-                "known-error-change": KnownErrorChange.objects.filter(known_error="DNS").get().pk,
-                "decide-known-error": KnownErrorChange.objects.filter(known_error="DNS").get().pk,
+                "known-error-change": KnownErrorChange.objects.filter(known_error__startswith="DNS").get().pk,
+                "decide-known-error": KnownErrorChange.objects.filter(known_error__startswith="DNS").get().pk,
                 "known-error": "DNS",
                 "archive": self.archived.pk,
                 "api:archived-job": self.archived.pk,

@@ -191,7 +191,7 @@ def test_queries_grow_neither_with_stages_nor_with_requests(nova, liaison, queue
             facts_for(written, experiment=nova, request=request, at=AT)
         return len(queries)
 
-    queued(stages=(stage("s0", services=("samweb",)),))
+    history(queued(stages=(stage("s0", services=("samweb",)),)), name="s0")
     few = count(content(stages=(stage("s0", services=("samweb",)),)))
     for n in range(4):
         history(queued(stages=tuple(stage(f"s{i}", services=("samweb", "dcache")) for i in range(5))), name=f"s{n}")

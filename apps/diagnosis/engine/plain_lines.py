@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]{0,30}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_=>])")
-_LINE_END = re.compile(rb"\r+(?=\n|\Z)")
+_LINE_END = re.compile(rb"(?<!\r)\r++(?=\n|\Z)")
 _MESSAGE = re.compile(r'"(?:message|msg|log|error|event)"\s*:\s*"((?:[^"\\]|\\.){1,2000})"')
 _LEVEL = (
     r"TRACE|DEBUG|VERBOSE|INFO|INFORMATION|NOTICE|NOTE|WARN|WARNING|ERROR|ERR|CRITICAL|CRIT|FATAL|SEVERE|ALERT|EMERG"
