@@ -48,3 +48,9 @@ def test_address_of_a_view_is_a_list_of_the_portal(liaison, client):
         assert save(client, name="x", path=path).url.startswith("/?")
     assert "not saved" in save(client, name="", query="").wsgi_request._messages._queued_messages[0].message
     assert not SavedView.objects.exists()
+
+
+def test_query_that_is_too_long_once_encoded_is_refused(liaison, client):
+    client.force_login(liaison)
+    assert save(client, name="x", query=f"text={'é' * 1900}").status_code == 302
+    assert not SavedView.objects.exists()

@@ -87,6 +87,7 @@ def test_page_and_api_name_the_cause(client, broken_host, shifter, other_liaison
     assert (cause["other_jobs"], cause["other_failed"]) == (90, 0)
     backwards = {"since": bounds["until"], "until": bounds["since"]}
     assert client.get("/api/v1/causes/", backwards).status_code == 400
+    assert client.get("/api/v1/causes/", {"until": "0001-01-02T00:00:00Z"}).status_code == 400
     Job.objects.update(ended_at=timezone.now() - timedelta(hours=2), started_at=timezone.now() - timedelta(hours=3))
     page = client.get(reverse("diagnosis:causes")).content.decode()
     assert "1 cause explains" in " ".join(page.split())

@@ -70,3 +70,10 @@ def test_page_checks_imports_and_lets_shifters_propose(db, client, shifter):
     assert KnownErrorChange.objects.filter(state="proposed", by=str(shifter)).count() == 2
     answer = client.get(reverse("diagnosis:known-errors-export"), {"q": "XRD-EXPIRED"})
     assert answer.content.decode().startswith("known_errors:\n- id: XRD-EXPIRED\n")
+
+
+def test_values_of_other_kinds_are_faults_and_null_is_no_value(db, approver, at):
+    done = imported(TEXT.replace("    title: Res", "    expires_at: 5\n    title: Res"), approver, at)
+    assert ["expires_at" in str(fault) for fault in done.faults] == [True]
+    done = imported(TEXT.replace("    advice:", "    owner: null\n    advice:"), approver, at)
+    assert (done.faults, KnownError.objects.get(pk="GEO-GONE").owner) == ([], "")

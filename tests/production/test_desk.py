@@ -105,6 +105,8 @@ def test_several_are_named_before_they_are_approved(waiting, approver, client):
     asked = client.post(f"{DESK}approve/", ticked)
     assert all(each.key in asked.text for each in (one, two, three))
     assert now(one).state == "awaiting_approval"
+    endless = {"ticked": [f"{one.key}:{'9' * 5000}"], "confirmed": "yes"}
+    assert "was changed" in client.post(f"{DESK}approve/", endless, follow=True).text
     answer = client.post(f"{DESK}approve/", ticked | {"confirmed": "yes"}, follow=True)
     assert f"{three.key} was changed" in answer.text
     assert [(now(each).state, now(each).level) for each in (one, two, three)] == [

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from apps.core.errors import DomainError, InvalidTransition, NotAllowed
 from apps.core.models import Event
@@ -16,7 +17,14 @@ from apps.submission.domain import dispatch
 from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.plan import plan_next
 from apps.submission.domain.retrying.automatic import retry_by_verdict
-from apps.submission.domain.retrying.batches import cancel_batch, counts_of, dry_run, plan_batch, resume_batch
+from apps.submission.domain.retrying.batches import (
+    cancel_batch,
+    counts_of,
+    dry_run,
+    latest_batches,
+    plan_batch,
+    resume_batch,
+)
 from apps.submission.domain.retrying.eligibility import Limits
 from apps.submission.domain.retrying.release import advance_batch
 from apps.submission.enums import LeftOut
@@ -183,6 +191,7 @@ def test_pages_show_the_dry_run_then_the_batch(browse, running, end, group, shif
     assert "forbidden" in browse(liaison).get(url).content.decode()
     assert job.job_id in client.get(f"{url}?list=eligible&format=csv").content.decode()
     assert "No job is left out" in client.get(f"{url}?list=budget").content.decode()
+    assert client.get(f"{url}?list=a%0Ab&format=csv").headers["Content-Disposition"].endswith('-eligible.csv"')
     assert client.post(url, {"step": 0}).status_code == 400
     given = {"step": 10, "pause_minutes": 5, "attempts": 3, "reason": "samweb is back"}
     answer = client.post(url, given, follow=True)
@@ -213,3 +222,24 @@ def test_batches_in_the_api(client, running, end, group, shifter, liaison):
     assert cancelled.json()["jobs"] == {"cancelled": 1}
     wrong = client.post("/api/v1/retry-batches/", {"kind": "job", "id": 99}, content_type="application/json")
     assert wrong.status_code == 400
+
+
+def test_list_in_the_api_counts_all_batches_at_once(client, running, end, group, shifter, django_assert_num_queries):
+    end({0, 1, 2})
+    first, *others = [verdict.job for verdict in group.verdicts.all()]
+    plan_batch(source=first, by=shifter, at=LATER)
+    client.force_login(shifter)
+    with CaptureQueriesContext(connection) as one:
+        client.get("/api/v1/retry-batches/")
+    for job in others:
+        plan_batch(source=job, by=shifter, at=LATER)
+    with django_assert_num_queries(len(one)):
+        listed = client.get("/api/v1/retry-batches/").json()["results"]
+    assert [row["jobs"] for row in listed] == [{"waiting": 1}] * 3
+
+
+def test_earlier_batches_are_of_jobs_that_the_user_sees(running, end, group, shifter, dune, nova):
+    end({0, 1})
+    batch = plan_batch(source=group, by=shifter, at=LATER)
+    assert latest_batches(group, people.person("ours", ("liaison", nova))) == [batch]
+    assert latest_batches(group, people.person("theirs", ("liaison", dune))) == []

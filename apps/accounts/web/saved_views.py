@@ -18,6 +18,7 @@ from apps.core.web.errors import show_errors
 
 #: What belongs to a page of a list or its format, not to the view.
 _NOT_KEPT = {"after", "format"}
+MOST_QUERY = 2_000
 
 
 class ViewForm(forms.Form):
@@ -25,7 +26,7 @@ class ViewForm(forms.Form):
 
     path = forms.CharField(max_length=100, validators=[RegexValidator(r"\A/([\w-]+/)+\Z")])
     name = forms.CharField(max_length=60)
-    query = forms.CharField(max_length=2_000, required=False)
+    query = forms.CharField(max_length=MOST_QUERY, required=False)
     experiment = forms.ModelChoiceField(queryset=Experiment.objects.none(), to_field_name="key", required=False)
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
@@ -34,7 +35,10 @@ class ViewForm(forms.Form):
 
     def clean_query(self) -> str:
         """Return the query in one order of its parameters, so that equal views have equal queries."""
-        return normal_query(self.cleaned_data["query"])
+        query = normal_query(self.cleaned_data["query"])
+        if len(query) > MOST_QUERY:  # encoded it is longer
+            raise forms.ValidationError("These filters are too long to be kept.")
+        return query
 
 
 def shareable(user: User) -> Any:

@@ -21,6 +21,12 @@ class CausesQuery(serializers.Serializer[Any]):
         required=False, help_text=f"Default: now. At most {MOST_DAYS} days after `since`."
     )
 
+    def validate_until(self, until: datetime) -> datetime:
+        """Refuse a time that has no days before it."""
+        if until.year < 1970:
+            raise serializers.ValidationError("Choose a time after 1970.")
+        return until
+
 
 class CommonCauseSerializer(serializers.Serializer[CommonCause]):
     """A value of an attribute whose jobs failed more often than expected."""

@@ -55,7 +55,8 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
     given = form.cleaned_data if form.is_bound and form.is_valid() else {}
     limits = Limits(given.get("attempts", batches.ATTEMPTS), given.get("of_stage"))
     found = batches.dry_run(source=source, user=request.user, limits=limits)
-    shown = request.GET.get("list", ELIGIBLE)
+    shown = request.GET.get("list", "")
+    shown = shown if shown in LeftOut.values else ELIGIBLE
     rows = _listed(found, shown)
     if request.GET.get("format") == "csv":
         return _csv(f"retry-{kind}-{pk}-{shown}", rows)
@@ -70,7 +71,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         "rows": rows[:SHOWN],
         "more": max(0, len(rows) - SHOWN),
         "most": MOST_JOBS if found.jobs >= MOST_JOBS else 0,
-        "earlier": _with_counts(batches.latest_batches(source)),
+        "earlier": _with_counts(batches.latest_batches(source, request.user)),
         "at": timezone.now(),
     }
     return render(request, "submission/retry_jobs.html", context, status=400 if form.is_bound and form.errors else 200)

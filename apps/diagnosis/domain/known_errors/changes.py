@@ -1,7 +1,7 @@
 """Change known errors: at once or by a proposal, each change a version with who, when and why."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -48,9 +48,12 @@ def values_of(row: KnownError) -> dict[str, Any]:
 
 
 def checked_row(known_error: str, values: Mapping[str, Any]) -> KnownError:
-    """Return an unsaved known error of these values, the missing ones by default. Raises `InvalidFields`."""
-    values = dict(values)
+    """Return an unsaved known error of these values, those missing or None by default. Raises `InvalidFields`."""
+    values = {name: value for name, value in values.items() if value is not None}
     key, problems = values.pop("experiment", ""), {}
+    if not isinstance(values.get("expires_at", ""), str | date):
+        problems["expires_at"] = ["Write a date and time, such as 2026-12-31T12:00:00Z."]
+        del values["expires_at"]
     experiment = Experiment.objects.filter(key__iexact=key).first() if key else None
     if key and experiment is None:
         problems["experiment"] = [f"There is no experiment “{key}”."]
@@ -140,10 +143,10 @@ def decide_change(
 def disable_expired(*, at: datetime) -> int:
     """Disable known errors whose expiry has passed, each with a version that says so; return how many."""
     expired = KnownError.objects.select_related("experiment").filter(enabled=True, expires_at__lte=at)
-    rows = list(expired)
-    if not rows:
+    if not expired.exists():
         return 0
     _lock_catalogue()
+    rows = list(expired)  # as the lock found them: another user may have extended one meanwhile
     for row in rows:
         row.enabled = False
         change = KnownErrorChange(known_error=row.id, state=ChangeState.APPLIED, by=PORTAL, at=at, reason="It expired.")

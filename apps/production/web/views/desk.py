@@ -77,7 +77,7 @@ def _approve_as_requested(request: AuthenticatedRequest, row: DeskRow, version: 
         request=wanted,
         by=request.user,
         at=at,
-        version=int(version) if version.isascii() and version.isdigit() else 0,
+        version=int(version) if version.isascii() and version.isdigit() and len(version) < 10 else 0,
         priority_class=wanted.requested_priority if sets else None,
     )
 

@@ -152,7 +152,7 @@ def publish_of(kind: str, batch: RetryBatch, *, by: User | str, at: datetime, re
     publish(kind=kind, target=target, by=by, at=at, new=batch.state, reason=reason, data={"batch": batch.pk, **data})
 
 
-def latest_batches(source: Source) -> list[RetryBatch]:
-    """Return the newest batches of a source."""
-    rows: QuerySet[RetryBatch] = source.retry_batches.order_by("-pk")
-    return list(rows[:5])
+def latest_batches(source: Source, user: User) -> list[RetryBatch]:
+    """Return the newest batches of a source with jobs that the user may see."""
+    rows = visible_batches(user).filter(pk__in=source.retry_batches.values("pk"))
+    return list(rows.order_by("-pk")[:5])
