@@ -30,10 +30,10 @@ WHERE tablename = 'jobs_job' AND indexname NOT IN (SELECT conname FROM pg_constr
 
 
 class Jobs:
-    """Writes jobs that finished in the 90 days before `at`."""
+    """Writes jobs that finished in the days before `at`."""
 
-    def __init__(self, at):
-        self.at = at
+    def __init__(self, at, days=DAYS):
+        self.at, self.days = at, days
         self.choose = random.Random(15)
         self.experiments = [
             ensure_experiment(key=f"EXP{n:02d}", name=f"Experiment {n}", by="fill", at=at) for n in range(EXPERIMENTS)
@@ -62,8 +62,8 @@ class Jobs:
 
     def row(self, number, count):
         choose = self.choose.random
-        ended = self.at - timedelta(days=DAYS * (1 - number / count), seconds=choose() * 600)
-        day = int(DAYS * number / count)
+        ended = self.at - timedelta(days=self.days * (1 - number / count), seconds=choose() * 600)
+        day = int(self.days * number / count)
         request = (day // 7 * 31 + int(40 * choose() ** 2)) % REQUESTS
         experiment = self.experiments[request % EXPERIMENTS]
         stage = STAGES[int(len(STAGES) * choose())]
@@ -88,8 +88,10 @@ class Jobs:
 
     def count(self):
         """Write the totals and statistics of all hours."""
-        first = self.at.replace(minute=0, second=0, microsecond=0) - timedelta(days=DAYS, hours=1)
-        DirtyHour.objects.bulk_create(DirtyHour(hour=first + timedelta(hours=n)) for n in range(24 * DAYS + 2))
+        first = self.at.replace(minute=0, second=0, microsecond=0) - timedelta(days=self.days, hours=1)
+        DirtyHour.objects.bulk_create(
+            DirtyHour(hour=first + timedelta(hours=n)) for n in range(int(24 * self.days) + 2)
+        )
         while recompute_dirty_hours(at=self.at):
             pass
         with connection.cursor() as cursor:

@@ -162,7 +162,7 @@ def test_running_capture_beats_and_stops_on_sigterm(portal, spool):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--cluster", "alps", "--spool", "/nonexistent"], "/nonexistent: no Slurm spool: No such file"),
+        (["--cluster", "alps", "--spool", "/proc/none"], "/proc/none: no Slurm spool: No such file"),
         (["--cluster", "alps"], "Set the spool directory"),
         (["--cluster", "a/b", "--spool", "/tmp"], "Set the cluster"),
         (
