@@ -71,6 +71,7 @@ def test_bad_phases_are_named_and_stop_no_other(client, alps, nova):
         good | {"ended_at": now - 1},
         good | {"cpu_seconds": "NaN"},
         good | {"cpu_seconds": -1},
+        good | {"cpu_seconds": 1e308},
         good | {"exit_code": 10**12},
     ]
     answer = post(client, token_of(alps, nova), [*bad, good])

@@ -20,6 +20,8 @@ from apps.jobs.models import Job, JobPhase
 MOST_OF_A_JOB = 500
 _KNOWN = ("name", "started_at", "ended_at", "exit_code", "cpu_seconds")
 _LONGEST = timedelta(days=90)
+#: Of a phase: more than any has, and small enough to be added up.
+_MOST_CPU_SECONDS = 1e12
 _PHASES_LOCK = 4_716_013
 
 
@@ -122,6 +124,8 @@ def _check(found: Mapping[str, Any], at: datetime) -> None:
         raise BadRecord("name is empty.")
     if not -(2**31) <= found["exit_code"] < 2**31:
         raise BadRecord("exit_code is out of range.")
+    if found["cpu_seconds"] is not None and found["cpu_seconds"] > _MOST_CPU_SECONDS:
+        raise BadRecord("cpu_seconds is out of range.")
     for name in ("started_at", "ended_at"):
         if found[name] and found[name] > at + AHEAD:
             raise BadRecord(f"{name} is in the future. Is the host's clock right?")

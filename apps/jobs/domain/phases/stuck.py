@@ -28,9 +28,15 @@ GROUP BY 1, 2, 3 HAVING count(*) >= %s
 
 
 def open_phases(*, at: datetime) -> JobQuerySet[JobPhase]:
-    """Return phases that go on: the last of a job that has not finished, as far as accounting is collected."""
+    """Return phases that go on: the last of a job that has not finished, as far as accounting is collected.
+
+    What another experiment reports for the job ends none: job IDs are no secret.
+    """
     later = JobPhase.objects.filter(
-        cluster=OuterRef("cluster"), job_id=OuterRef("job_id"), started_at__gt=OuterRef("started_at")
+        cluster=OuterRef("cluster"),
+        job_id=OuterRef("job_id"),
+        experiment=OuterRef("experiment"),
+        started_at__gt=OuterRef("started_at"),
     )
     finished = Job.objects.filter(
         cluster=OuterRef("cluster"), job_id=OuterRef("job_id"), ended_at__gte=OuterRef("started_at")
