@@ -149,7 +149,7 @@ def test_batch_stops_when_too_many_fail_again(running, end, group, shifter, monk
 def test_what_was_retried_meanwhile_is_left_out(running, end, group, shifter):
     end({0})
     batch = plan_batch(source=group, by=shifter, at=LATER)
-    RetryJob.objects.update(state="cancelled")
+    RetryJob.objects.update(state="cancelled", closed_at=LATER)
     retry_by_verdict(cluster=running.cluster, at=LATER)
     RetryJob.objects.update(state="waiting")
     assert advance_batch(batch=batch, at=LATER) == 0
@@ -243,3 +243,13 @@ def test_earlier_batches_are_of_jobs_that_the_user_sees(running, end, group, shi
     batch = plan_batch(source=group, by=shifter, at=LATER)
     assert latest_batches(group, people.person("ours", ("liaison", nova))) == [batch]
     assert latest_batches(group, people.person("theirs", ("liaison", dune))) == []
+
+
+def test_batch_finishes_when_its_request_is_closed_before_retries_are_submitted(running, end, group, shifter):
+    end({0, 1})
+    batch = plan_batch(source=group, by=shifter, at=LATER)
+    assert advance_batch(batch=batch, at=LATER) == 2
+    running.request.__class__.objects.filter(pk=running.request.pk).update(state="cancelled", closed_at=LATER)
+    advance_batch(batch=batch, at=LATER)
+    batch.refresh_from_db()
+    assert (batch.state, counts_of(batch)) == ("finished", {"left_out": 2})

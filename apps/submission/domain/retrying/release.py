@@ -14,13 +14,13 @@ from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.diagnosis.domain.groups import change_status
 from apps.diagnosis.enums import GroupStatus
 from apps.diagnosis.models import Verdict
-from apps.production.enums import PORTAL
+from apps.production.enums import CLOSED, PORTAL
 from apps.production.models import Request
 from apps.submission.domain.outlook import Outlook, outlook
 from apps.submission.domain.plan import locked, plan_retry
 from apps.submission.domain.retrying.batches import counts_of, publish_of
 from apps.submission.domain.retrying.eligibility import Candidate, Limits, examine
-from apps.submission.enums import BATCH_MOVES, BatchState, LeftOut, RetryState
+from apps.submission.enums import BATCH_MOVES, BatchState, LeftOut, RetryState, SubmissionState
 from apps.submission.models import RetryBatch, RetryJob, Submission
 
 log = logging.getLogger(__name__)
@@ -65,11 +65,17 @@ def advance_batch(*, batch: RetryBatch, at: datetime) -> int:
 
 
 def _count(batch: RetryBatch) -> dict[str, int]:
-    """Note what released jobs came to, by their verdicts; return the number of jobs by state."""
+    """Note what released jobs came to, by their verdicts; return the number of jobs by state.
+
+    Jobs of closed requests whose retry was not submitted are left out: it never will be.
+    """
     released = RetryJob.objects.filter(batch=batch, state=RetryState.RELEASED)
     ended = released.exclude(job__verdict__later_state="")
     ended.filter(job__verdict__later_state=JobState.COMPLETED).update(state=RetryState.SUCCEEDED)
     ended.exclude(job__verdict__later_state=JobState.COMPLETED).update(state=RetryState.FAILED)
+    unsent = [SubmissionState.PLANNED, SubmissionState.FAILED]
+    never = released.filter(submission__state__in=unsent, submission__request__state__in=CLOSED)
+    never.update(state=RetryState.LEFT_OUT, why="its request was closed before it was submitted")
     return counts_of(batch)
 
 
