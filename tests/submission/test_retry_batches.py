@@ -149,7 +149,7 @@ def test_batch_stops_when_too_many_fail_again(running, end, group, shifter, monk
 def test_what_was_retried_meanwhile_is_left_out(running, end, group, shifter):
     end({0})
     batch = plan_batch(source=group, by=shifter, at=LATER)
-    RetryJob.objects.update(state="cancelled", closed_at=LATER)
+    RetryJob.objects.update(state="cancelled")
     retry_by_verdict(cluster=running.cluster, at=LATER)
     RetryJob.objects.update(state="waiting")
     assert advance_batch(batch=batch, at=LATER) == 0

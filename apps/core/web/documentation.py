@@ -53,6 +53,9 @@ def html_of(text: str, names: Collection[str]) -> SafeString:
     number = count(1)
     region = '<div class="scroll" tabindex="0" role="region" aria-label="Table {}"><table>'
     html = re.sub("<table>", lambda _: region.format(next(number)), html).replace("</table>", "</table></div>")
+    examples = count(1)  # long lines scroll in their block, by keyboard too
+    example = '<pre tabindex="0" role="region" aria-label="Example {}">'
+    html = re.sub("<pre>", lambda _: example.format(next(examples)), html)
     return mark_safe(html)  # noqa: S308
 
 
