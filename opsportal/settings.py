@@ -384,7 +384,7 @@ _EVERY_SECONDS = {
     "apps.submission.tasks.release_retries": 15,
     "apps.quality.tasks.check_all": 15,
     "apps.jobs.domain.rollups.recompute_dirty_hours": 5,
-    "apps.jobs.domain.phases.totals.recount_phases": 15,
+    "apps.jobs.tasks.recount_phase_totals": 15,
     "apps.jobs.domain.phases.stuck.find_stuck_phases": 60,
     "apps.progress.domain.stage_history.count_changed": 300,
     "apps.progress.domain.share_use.count_share_use": 300,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any
 
 from celery import shared_task
@@ -12,7 +13,12 @@ from apps.core.models import Delivery
 
 
 def task_of(function: Callable[..., object]) -> Any:
-    """Make a task of a domain function that takes the time `at`; it has the function's full name."""
+    """Make a task of a domain function that takes the time `at`; it has the function's full name.
+
+    Raises `TypeError` at once for another function, whose task would always fail.
+    """
+    if "at" not in signature(function).parameters:
+        raise TypeError(f"{function.__qualname__} takes no time: at")
 
     @shared_task
     @wraps(function)

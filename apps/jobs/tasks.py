@@ -27,5 +27,9 @@ def collect_cluster(*, cluster_id: int) -> None:
 
 
 recompute_totals = task_of(recompute_dirty_hours)
-recount_phase_totals = task_of(recount_phases)
 find_stuck = task_of(find_stuck_phases)
+
+
+@shared_task
+def recount_phase_totals() -> None:
+    recount_phases()

@@ -20,6 +20,7 @@ from apps.jobs.domain.phases.stuck import find_stuck_phases, stuck_phases
 from apps.jobs.domain.phases.tokens import LIFETIME, new_phase_token, read_phase_token
 from apps.jobs.domain.phases.totals import phase_sums, recount_phases
 from apps.jobs.models import JobPhase
+from apps.jobs.tasks import recount_phase_totals
 from tests.factories import jobs, people
 
 PROGRAM = Path(__file__).parents[2] / "clients/ops-phase/ops-phase"
@@ -242,7 +243,7 @@ def test_totals_equal_a_recount_and_lead_from_stage_to_phase(client, alps, nova)
     ]
     post(client, token, [phases[0], *phases, {"name": "open", "started_at": now}])
     post(client, token, phases)
-    assert recount_phases() >= 1
+    recount_phase_totals()
     assert recount_phases() == 0
     user = people.person("liu", (Role.LIAISON, nova))
     [row] = phase_sums(user, since=timezone.now() - timedelta(days=1), request_key="NOVA-1", stage="RECO")
