@@ -137,7 +137,7 @@ def apply_fix(life: Life, liaison: User) -> None:
     life.look(page)
     line = checks.get_by_role("listitem").filter(has_text="The first stage uses v09_72.")
     line.get_by_role("button", name="Use v09_72").click()
-    page.get_by_text(f"Applied the change and saved {KEY}.").wait_for()
+    page.get_by_text(f"Saved {KEY} with 1 fix: Use v09_72.").wait_for()
     assert [stage.release for stage in Request.objects.get(key=KEY).stages.all()] == ["v09_72", "v09_72"]
 
 

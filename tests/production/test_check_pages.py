@@ -7,7 +7,10 @@ import pytest
 from django.urls import reverse
 
 from apps.core.domain.events import events_of
+from apps.production.domain.checks import Finding, Fix, Severity
+from apps.production.domain.checks.report import CheckReport
 from apps.production.domain.content.stages import content_of
+from apps.production.domain.estimates.figures import NO_ESTIMATE
 from apps.production.domain.lifecycle.moves import check_request
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.models import Request
@@ -107,10 +110,29 @@ def test_one_click_mends_and_saves_and_is_an_edit(nova, liaison, form):
     assert change == [{"path": "stages.1.release", "old": "v09_73", "new": "v09_72"}]
 
 
+def test_all_fixes_are_applied_in_one_save_and_named(nova, liaison, form):
+    three = (*TWO_RELEASES, stage("reconstruction", release="v09_73"))
+    obj = draft(liaison, nova, stages=three)
+    data = post_of(content_of(obj), version=1)
+    assert "Apply all 2 fixes" in text_of(form.post(edit(obj), data | {"do": "check"}))
+    text = text_of(form.post(edit(obj), data | {"do": "fix-all"}, follow=True))
+    assert "Saved NOVA-0001 with 2 fixes: Use v09_72, Use v09_72." in text
+    assert "Apply all" not in text
+    assert [one.release for one in content_of(Request.objects.get()).stages] == ["v09_72"] * 3
+    assert events_of(obj).filter(kind="request.edited").count() == 1
+
+
+def test_of_two_fixes_of_one_field_only_that_of_the_worst_finding_is_applied():
+    fixes = [Fix("Set 4", {"stages.0.jobs": 4, "stages.0.events": 8}), Fix("Set 5", {"stages.0.jobs": 5}), None]
+    findings = tuple(Finding("some", Severity.WARNING, "stages.0.jobs", "", one) for one in fixes)
+    assert CheckReport(findings, NO_ESTIMATE).fixes == fixes[:1]
+
+
 @pytest.mark.parametrize("fix", ["fix:same_release:stages.7.release", "fix:nothing:title", "fix:", "fix:a:b:c:d"])
 def test_a_fix_that_is_not_offered_changes_nothing_else(fix, nova, liaison, form):
     obj = draft(liaison, nova, stages=TWO_RELEASES)
-    form.post(edit(obj), post_of(content_of(obj), version=1, do=fix))
+    answer = form.post(edit(obj), post_of(content_of(obj), version=1, do=fix), follow=True)
+    assert "This fix is no longer offered. Saved NOVA-0001 without it." in text_of(answer)
     assert content_of(Request.objects.get()) == content_of(obj)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from apps.accounts.models import Experiment, User
 from apps.core.models import Event
-from apps.production.domain.checks.base import Facts, Finding, Rule, Severity
+from apps.production.domain.checks.base import Facts, Finding, Fix, Rule, Severity
 from apps.production.domain.checks.facts import facts_for
 from apps.production.domain.checks.registry import DRAFT, rules
 from apps.production.domain.content.model import RequestContent
@@ -69,12 +69,21 @@ class CheckReport:
     def of(self, severity: Severity) -> list[Finding]:
         return [finding for finding in self.findings if finding.severity == severity]
 
-    def apply_fix(self, content: RequestContent, rule: str, path: str) -> RequestContent | None:
-        """Return the content with the fix that a rule offers for a field, or None if it no longer offers one."""
+    @property
+    def fixes(self) -> list[Fix]:
+        """The fixes that can be applied together: of those that change the same field, that of the worst finding."""
+        found: list[Fix] = []
+        taken: set[str] = set()
         for finding in self.findings:
-            if finding.fix is not None and (finding.rule, finding.path) == (rule, path):
-                return finding.fix.applied_to(content)
-        return None
+            if finding.fix is not None and taken.isdisjoint(finding.fix.values):
+                found.append(finding.fix)
+                taken.update(finding.fix.values)
+        return found
+
+    def fix_of(self, rule: str, path: str) -> Fix | None:
+        """Return the fix that a rule offers for a field, or None if it no longer offers one."""
+        fixes = (one.fix for one in self.findings if one.fix is not None and (one.rule, one.path) == (rule, path))
+        return next(fixes, None)
 
 
 def check_report(

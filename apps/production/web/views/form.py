@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.template.defaultfilters import pluralize
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.crypto import get_random_string
@@ -17,7 +18,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.core.web.query import number_in
 from apps.production.domain.actors import may
-from apps.production.domain.checks import Severity
+from apps.production.domain.checks import Fix, Severity
 from apps.production.domain.checks.report import CheckReport, messages_of
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.model import MAX_STAGES
@@ -36,6 +37,10 @@ from apps.production.permissions import may_edit
 from apps.production.web.forms.request import RequestForms, blank, chosen_workflow, typed, writable_experiments
 from apps.production.web.lookup import request_or_404
 from apps.production.web.views.checks import check_form, form_workflow, panel_context
+
+#: The button that applies every fix that the checks offer, and how many of them its message names.
+FIX_ALL = "fix-all"
+MOST_NAMED = 5
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -86,6 +91,8 @@ class FormPage:
         self, request: AuthenticatedRequest, data: Any, workflow: Workflow, wanted: Request | None = None
     ) -> None:
         self.request, self.wanted, self.conflict = request, wanted, ""
+        #: The fixes that the pressed button applied.
+        self.applied: list[Fix] = []
         is_draft = wanted is None or wanted.state == RequestState.DRAFT
         self.forms = RequestForms(data, workflow=workflow, draft_of=request.user if is_draft else None)
 
@@ -166,11 +173,20 @@ class FormPage:
         if action == "submit":
             return self._submit(saved)
         edit = reverse("production:request-edit", args=[saved.key])
-        if action.startswith("fix:"):
-            messages.success(self.request, f"Applied the change and saved {saved}.")
+        if action.startswith("fix"):
+            self._report_fixes(saved)
             return redirect(f"{edit}?check=1#checks")
         messages.success(self.request, f"Saved {saved} as a draft. It is not submitted yet.")
         return redirect(edit)
+
+    def _report_fixes(self, saved: Request) -> None:
+        if not self.applied:
+            messages.warning(self.request, f"This fix is no longer offered. Saved {saved} without it.")
+            return
+        labels = ", ".join(fix.label for fix in self.applied[:MOST_NAMED])
+        more = len(self.applied) - MOST_NAMED
+        words = f"Saved {saved} with {len(self.applied)} fix{pluralize(self.applied, 'es')}: {labels}"
+        messages.success(self.request, f"{words}{f' and {more} more' if more > 0 else ''}.")
 
     def _autosave(self) -> JsonResponse:
         """Save during typing and report the result as JSON; a change by another user is never overwritten."""
@@ -204,11 +220,13 @@ class FormPage:
 
     def _saved(self, action: str) -> Request:
         forms, experiment, content = self.forms, self._experiment(), self.forms.content
-        if action.startswith("fix:") and experiment is not None:
+        if action.startswith("fix") and experiment is not None:
+            found = check_form(forms, experiment, self.wanted, self.request.user)
             rule, path = f"{action}::".split(":")[1:3]
-            content = (
-                check_form(forms, experiment, self.wanted, self.request.user).apply_fix(content, rule, path) or content
-            )
+            offered = found.fix_of(rule, path)
+            self.applied = found.fixes if action == FIX_ALL else [offered] if offered else []
+            for fix in self.applied:
+                content = fix.applied_to(content)
         how: dict[str, Any] = {
             "content": content,
             "by": self.request.user,
