@@ -23,10 +23,10 @@ from tests.factories.requests import request_in
 KEY = "NOVA-0002"
 #: Each stage by the labels of its fields.
 STAGES = [
-    {"Name": "generation", "Release": "v09_72", "Configuration": "generation.fcl", "Output dataset": "nova.mc.gen"},
-    {"Name": "simulation", "Release": "v09_73", "Configuration": "g4_nd.fcl", "Output dataset": "nova.mc.sim"},
+    {"Name": "generation", "Configuration": "generation.fcl", "Output dataset": "nova.mc.gen"},
+    {"Name": "simulation", "Configuration": "g4_nd.fcl", "Output dataset": "nova.mc.sim"},
 ]
-SIZES = {"Events": "20,000", "Jobs": "2", "Memory": "3 GB", "Wall time": "8 h"}
+SIZES = {"Jobs": "2", "Memory": "3 GB", "Wall time": "8 h"}
 
 
 class Life:
@@ -117,6 +117,10 @@ def write(life: Life, liaison: User) -> None:
     for place, names in enumerate(STAGES):
         for label, text in (names | SIZES).items():
             page.get_by_label(label, exact=True).nth(place).fill(text)
+    page.get_by_label("Release", exact=True).first.fill("v09_72")
+    page.get_by_label("Events", exact=True).first.fill("20,000")
+    page.get_by_text("Differs from the other stages").nth(1).click()
+    page.get_by_label("Release", exact=True).nth(2).fill("v09_73")
     if life.javascript:
         page.get_by_text(f"{KEY} saved").wait_for()
         page.wait_for_url(f"**/requests/{KEY}/edit/")
@@ -186,8 +190,7 @@ def change_and_submit_again(life: Life, liaison: User) -> None:
 def sign_again_after_a_material_change(life: Life, liaison: User, approver: User) -> None:
     page = life.visit(liaison, "edit/")
     expect(page.get_by_text("Any other change withdraws the signatures")).to_be_visible()
-    page.get_by_label("Events", exact=True).nth(0).fill("40,000")
-    page.get_by_label("Events", exact=True).nth(1).fill("40,000")
+    page.get_by_label("Events", exact=True).first.fill("40,000")
     page.get_by_role("button", name="Save changes").first.click()
     page.wait_for_url(f"**/requests/{KEY}/")
     check_waiting()

@@ -68,12 +68,13 @@ def test_panel_for_what_is_typed(nova, form, past):
 
 
 def test_panel_says_the_same_of_several_stages_once_with_a_link_to_each(nova, form):
-    empty = (stage("generation", release=""), stage("simulation", release=""))
+    empty = tuple(stage(name, release="", configuration="") for name in ("generation", "simulation"))
     text = text_of(form.post(NEW_CHECK, post_of(content(stages=empty), experiment="NOVA")))
-    assert text.count("Enter the software release.") == 1
-    assert 'href="#id_stages-0-release"' in text
-    assert 'href="#id_stages-1-release"' in text
-    assert "2 problems that must be fixed" in text
+    assert text.count("Enter the configuration file.") == 1
+    assert 'href="#id_stages-0-configuration"' in text
+    assert 'href="#id_stages-1-configuration"' in text
+    assert text.count("Enter the software release.") == text.count('href="#id_shared-release"') == 1
+    assert "4 problems that must be fixed" in text
 
 
 def test_panel_of_a_draft_takes_what_is_typed_and_knows_the_request(nova, liaison, form):

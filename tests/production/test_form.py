@@ -2,6 +2,8 @@
 
 import pytest
 from django.urls import reverse
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidTransition, NotAllowed
@@ -9,9 +11,11 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.discussion import write_comment
 from apps.production.domain.lineage.clones import clone_request
 from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.types.declaration import general
 from apps.production.domain.types.versions import load_builtin_workflows
 from apps.production.models import Request
 from apps.production.web.forms.request import typed
+from apps.production.web.forms.shared import gather, own_or_shared
 from tests.factories.people import person
 from tests.factories.requests import AT, content, draft, request_in, stage
 
@@ -132,7 +136,46 @@ def test_rows_move_on_the_form_of_a_saved_draft(nova, liaison, samweb, form):
     made = draft(liaison, nova, stages=(stage("a", services=("samweb",)), stage("b")))
     answer = form.post(edit(made), post_of(content_of(made), version=1, do="down-0"))
     ticks = [stage_form.ticks() for stage_form in answer.context["stages"]]
-    assert ticks == [[("samweb", "SAM web", False)], [("samweb", "SAM web", True)]]
+    none, samweb = ("/none", "None", True), ("samweb", "SAM web", False)
+    assert ticks == [[none, samweb], [("/none", "None", False), samweb]]
+    assert answer.context["shared"].ticks() == [("samweb", "SAM web", True)]
+    form.post(edit(made), dict(answer.context["main"].data.lists()) | {"do": "save"})
+    assert [one.services for one in content_of(made).stages] == [(), ("samweb",)]
+
+
+def test_release_events_and_services_are_entered_once_for_all_stages(nova, samweb, form):
+    data = post_of(content(stages=(stage("a"), stage("b"), stage("c"))), experiment="NOVA", do="save")
+    assert (data["shared-release"], data["stages-1-release"]) == (["v09_72"], [])
+    data |= {"shared-release": "v10", "shared-events": "2 M", "shared-services": ["samweb"]}
+    form.post(NEW, data | {"stages-1-events": "1 M", "stages-2-services": ["/none"]})
+    made = Request.objects.get()
+    stages = content_of(made).stages
+    assert {one.release for one in stages} == {"v10"}
+    assert [one.events for one in stages] == [2_000_000, 1_000_000, 2_000_000]
+    assert [one.services for one in stages] == [("samweb",), ("samweb",), ()]
+    shown = form.get(edit(made))
+    assert [one.value() for one in shown.context["shared"]] == ["v10", "2,000,000", ["samweb"]]
+    assert [one.differs() for one in shown.context["stages"]] == [False, True, True]
+
+
+def test_shared_value_that_cannot_be_read_is_one_problem(nova, form):
+    answer = form.post(NEW, post_of(content(), experiment="NOVA", do="save") | {"shared-events": "many"})
+    assert [(anchor, place) for anchor, place, _ in answer.context["problems"]] == [
+        ("id_shared-events", "All stages · Events")
+    ]
+
+
+texts = st.sampled_from(["", "v1", "v2"])
+ticked = st.sampled_from([[], ["nfs"], ["samweb", "nfs"]])
+
+
+@given(st.lists(st.fixed_dictionaries({"release": st.lists(texts, min_size=1, max_size=1), "services": ticked})))
+@settings(max_examples=50)
+def test_shared_input_and_rows_mean_what_the_rows_meant(rows):
+    shared, left = gather([{"kind": ["stage"], "events": [""], **row} for row in rows], general())
+    for was, now in zip(rows, left, strict=True):
+        assert own_or_shared("".join(now["release"]), "".join(shared.get("shared-release", ""))) == was["release"][0]
+        assert own_or_shared(now["services"], shared["shared-services"]) == was["services"]
 
 
 def test_second_editor_gets_the_form_back_with_a_clear_message(nova, liaison, browse):

@@ -146,6 +146,7 @@ class Argument:
     """An argument as a workflow type declares it.
 
     `minimum` and `maximum` apply to numbers, in the unit of the type; for text, `maximum` is its length in characters.
+    The form asks for a `shared` argument of stages once for all of them; a stage can differ.
     """
 
     name: Name
@@ -160,6 +161,7 @@ class Argument:
     maximum: int | float | None = None
     pattern: str = ""
     choices: tuple[str, ...] = ()
+    shared: bool = False
     editable_in: frozenset[str] = frozenset()
 
     @model_validator(mode="after")

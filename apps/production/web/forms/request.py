@@ -1,7 +1,7 @@
 """The request form: fields, the formset of stages, moving rows without JavaScript, and conversion to content."""
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from django import forms
@@ -19,36 +19,14 @@ from apps.production.domain.types.declaration import StageType, Workflow, genera
 from apps.production.domain.types.faults import Problems
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, visible_types, workflow_of
+from apps.production.web.forms.fields import TickedForm, field_of
+from apps.production.web.forms.shared import NONE, Row, SharedForm, gather, own_or_shared
 from apps.statusboard.models import Service
 
 TOO_MANY = f"A request has at most {MAX_STAGES} stages. Split it into several requests."
 BROKEN = "The stages of this form are invalid. Nothing was saved. Reload the page."
 #: Rows read of a form that claims to have more.
 READ_AT_MOST = 2 * MAX_STAGES
-
-
-def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> forms.Field:
-    """Return the form field of an argument; `read_plain` parses and checks its text."""
-    words: dict[str, Any] = {"required": False, "label": argument.title, "help_text": argument.help}
-    own = argument is REQUEST.get(argument.name) or argument.name in CORE
-    match argument.kind.widget:
-        case "services":
-            unknown = {"invalid_choice": "Service “%(value)s” does not exist."}
-            return forms.MultipleChoiceField(choices=list(services), error_messages=unknown, **words)
-        case "choice":
-            none = [] if own else [("", "–")]
-            return forms.ChoiceField(choices=[*none, *((choice, choice) for choice in argument.choices)], **words)
-        case "yes_no":
-            return forms.ChoiceField(choices=[("", "–"), ("yes", "Yes"), ("no", "No")], **words)
-        case "lines":
-            widget: forms.Widget = forms.Textarea(attrs={"rows": 3})
-        case "date":
-            widget = forms.DateInput(attrs={"type": "date"})
-        case _:
-            widget = forms.TextInput()
-    if not (own and argument.kind.is_text):
-        widget.attrs["autocomplete"] = "off"
-    return forms.CharField(widget=widget, **words)
 
 
 class RequestForm(forms.Form):
@@ -112,20 +90,37 @@ def chosen_workflow(user: User, key: str, current: Workflow | None = None) -> Wo
     return workflow_of(version) if version else current or general()
 
 
-class StageForm(forms.Form):
-    """A stage, with the arguments of its kind."""
+class StageForm(TickedForm):
+    """A stage, with the arguments of its kind. A shared argument that is empty has the value of all stages."""
 
     kind = forms.CharField(required=False, max_length=40, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, workflow: Workflow, services: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.type = workflow.stage(self.data.get(self.add_prefix("kind"), ""))
-        self.fields.update({argument.name: field_of(argument, services) for argument in self.type.arguments})
+        own = [(NONE, "None"), *services]
+        for argument in self.type.arguments:
+            self.fields[argument.name] = field_of(argument, own if argument.shared else services)
 
-    def ticks(self) -> list[tuple[str, str, bool]]:
-        """Return slug, name and whether ticked for each service."""
-        chosen = set(self["services"].value() or [])
-        return [(slug, name, slug in chosen) for slug, name in self.fields["services"].choices]  # type: ignore[attr-defined]
+    def own_fields(self) -> list[forms.BoundField]:
+        """Return the fields that every stage fills in by itself."""
+        return [field for field in self.visible_fields() if not self._is_shared(field) and field.name != "services"]
+
+    def shared_fields(self) -> list[forms.BoundField]:
+        """Return the fields to fill in where the stage differs from the others, except services."""
+        return [field for field in self.visible_fields() if self._is_shared(field) and field.name != "services"]
+
+    def has_shared(self) -> bool:
+        """Whether all stages share something that this one has too."""
+        return any(argument.shared for argument in self.type.arguments)
+
+    def differs(self) -> bool:
+        """Whether the stage has a value of its own for what all stages share."""
+        return any(field.value() for field in self.visible_fields() if self._is_shared(field))
+
+    def _is_shared(self, field: forms.BoundField) -> bool:
+        argument = self.type.argument(field.name)
+        return argument is not None and argument.shared
 
 
 StageFormSet = formset_factory(StageForm, extra=0, max_num=MAX_STAGES, absolute_max=READ_AT_MOST, validate_max=True)
@@ -149,11 +144,16 @@ class RequestForms:
             form_kwargs={"services": services, "workflow": workflow},
             error_messages={"too_many_forms": TOO_MANY},
         )
+        self.shared = SharedForm(data, workflow=workflow, services=services)
         management = self.stages.management_form
         self.is_damaged = not management.is_valid() or (management.cleaned_data["TOTAL_FORMS"] or 0) < 0
         self.loose: list[str] = [BROKEN] if self.is_damaged else []
-        stages = [{"kind": form.type.key, **_typed_in(form, CORE, form.type.arguments)} for form in self.stages.forms]
-        whole = {**_typed_in(self.main, REQUEST, (*REQUEST.values(), *workflow.arguments)), "stages": stages}
+        self.shared.is_valid()
+        given = self.shared.cleaned_data
+        stages = [
+            {"kind": form.type.key, **_typed_in(form, CORE, form.type.arguments, given)} for form in self.stages.forms
+        ]
+        whole = {**_typed_in(self.main, REQUEST, (*REQUEST.values(), *workflow.arguments), {}), "stages": stages}
         #: The input without unreadable values, and why these cannot be read, by path.
         self.content, self.unreadable = read_plain(whole, workflow)
         self.add_problems(self.unreadable)
@@ -170,10 +170,11 @@ class RequestForms:
         return found + [("stages", "Stages", str(message)) for message in general]
 
     def _places(self) -> list[tuple[str, forms.Form]]:
-        return [("", self.main), *((f"Stage {i} · ", form) for i, form in enumerate(self.stages.forms, start=1))]
+        stages = ((f"Stage {i} · ", form) for i, form in enumerate(self.stages.forms, start=1))
+        return [("", self.main), ("All stages · ", self.shared), *stages]
 
     def is_valid(self) -> bool:
-        return self.main.is_valid() and self.stages.is_valid() and not self.is_damaged
+        return self.main.is_valid() and self.shared.is_valid() and self.stages.is_valid() and not self.is_damaged
 
     def add_problems(self, problems: Problems) -> None:
         """Add problems to their fields, except to fields that already have some."""
@@ -183,7 +184,7 @@ class RequestForms:
             if form is None:
                 self.loose += [message for message in messages if message not in self.loose]
             elif (id(form), name) not in marked:
-                form.add_error(name, messages)
+                form.add_error(name, [one for one in messages if one not in form.errors.get(name, ())])
 
     def place_of(self, path: str) -> tuple[str, str]:
         """Return anchor and label of a path; those of the stages if there is no field."""
@@ -198,7 +199,7 @@ class RequestForms:
         form, name = self._field(path)
         if form is not None and name in form.fields:
             field: Any = form.fields[name]
-            field.advice = [*getattr(field, "advice", ()), message]
+            field.advice = list(dict.fromkeys([*getattr(field, "advice", ()), message]))
 
     def _field(self, path: str) -> tuple[forms.Form | None, str]:
         parts = [part for part in path.split(".") if part != "arguments"]
@@ -207,17 +208,22 @@ class RequestForms:
             return (self.main, path) if path in self.main.fields else (None, path)
         position, name = int(parts[1]), parts[2]
         form = self.stages.forms[position] if position < len(self.stages.forms) else None
-        return (form, name) if form is not None and name in form.fields else (None, name)
+        if form is None or name not in form.fields:
+            return None, name
+        argument = form.type.argument(name)
+        follows = argument is not None and argument.shared and not form[name].value()
+        return (self.shared if follows else form), name
 
     def switched(self, before: Workflow) -> MultiValueDict[str, Any]:
         """Return the input under this type; stages that were filled in under the type before are kept."""
-        begun, old = blank(self.workflow), _typed_stages(blank(before))
-        rows = self._rows()
+        begun, rows = blank(self.workflow), self._rows()
+        shared, new = gather(_typed_stages(begun), self.workflow)
+        _, old = gather(_typed_stages(blank(before)), before)
         if [_filled(row) for row in rows] == [_filled(row) for row in old]:
-            rows = _typed_stages(begun)
+            rows = new
         for row in rows:
             row["kind"] = [self.workflow.stage("".join(row.get("kind", []))).key]
-        data = self._with(_typed_arguments(begun), rows)
+        data = self._with(_typed_arguments(begun) | shared, rows)
         data["shown_workflow"] = self.workflow.key
         return data
 
@@ -243,26 +249,30 @@ class RequestForms:
             focus = to
         return self._with({}, rows), focus
 
-    def _rows(self) -> list[dict[str, list[str]]]:
-        rows: list[dict[str, list[str]]] = [{} for _ in range(self.stages.total_form_count())]
+    def _rows(self) -> list[Row]:
+        rows: list[Row] = [{} for _ in range(self.stages.total_form_count())]
         for key in self.data:
             found = re.fullmatch(r"stages-([0-9]{1,3})-([a-z0-9_]+)", key)
             if found and int(found[1]) < len(rows):
                 rows[int(found[1])][found[2]] = self.data.getlist(key)
         return rows
 
-    def _with(self, new: dict[str, list[str]], rows: list[dict[str, list[str]]]) -> MultiValueDict[str, Any]:
+    def _with(self, new: Row, rows: list[Row]) -> MultiValueDict[str, Any]:
         """Return the input with these stages, and with `new` values for missing fields."""
         kept = {name: values for name, values in self.data.lists() if not name.startswith("stages-")}
         return MultiValueDict(new | kept | _stage_data(rows))
 
 
-def _typed_in(form: forms.Form, own: Container[str], arguments: Iterable[Argument]) -> dict[str, Any]:
-    """Return the non-empty input as plain data; fields not in `own` are arguments."""
+def _typed_in(
+    form: forms.Form, own: Container[str], arguments: Iterable[Argument], shared: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the non-empty input as plain data, with what stages share; fields not in `own` are arguments."""
     form.is_valid()
     values: dict[str, Any] = {}
     for argument in arguments:
         value = form.cleaned_data.get(argument.name, "")
+        if argument.shared:
+            value = own_or_shared(value, shared.get(argument.name, ""))
         # Browsers send lines with CR LF, which would look like a change.
         values[argument.name] = value.replace("\r\n", "\n") if isinstance(value, str) else value
     given = {name: value for name, value in values.items() if value not in ("", [])}
@@ -270,11 +280,11 @@ def _typed_in(form: forms.Form, own: Container[str], arguments: Iterable[Argumen
     return {**{name: value for name, value in given.items() if name in own}, "arguments": others}
 
 
-def _filled(row: dict[str, list[str]]) -> dict[str, list[str]]:
+def _filled(row: Row) -> Row:
     return {name: values for name, values in row.items() if any(values)}
 
 
-def _stage_data(rows: list[dict[str, list[str]]]) -> dict[str, list[str]]:
+def _stage_data(rows: list[Row]) -> Row:
     data = {"stages-TOTAL_FORMS": [str(len(rows))], "stages-INITIAL_FORMS": ["0"]}
     for position, row in enumerate(rows):
         data |= {f"stages-{position}-{name}": values for name, values in row.items()}
@@ -286,18 +296,19 @@ def typed(content: RequestContent, **more: object) -> MultiValueDict[str, Any]:
     types = {"workflow": content.workflow.key, "shown_workflow": content.workflow.key}
     values = {name: getattr(content, name) for name in FIELDS} | types | more
     data = {name: ["" if value is None else str(value)] for name, value in values.items()}
-    return MultiValueDict(data | _typed_arguments(content) | _stage_data(_typed_stages(content)))
+    shared, rows = gather(_typed_stages(content), content.workflow)
+    return MultiValueDict(data | _typed_arguments(content) | shared | _stage_data(rows))
 
 
-def _typed_arguments(content: RequestContent) -> dict[str, list[str]]:
+def _typed_arguments(content: RequestContent) -> Row:
     return {a.name: [a.write(content.arguments.get(a.name))] for a in content.workflow.arguments}
 
 
-def _typed_stages(content: RequestContent) -> list[dict[str, list[str]]]:
+def _typed_stages(content: RequestContent) -> list[Row]:
     return [_typed_stage(stage, content.workflow.stage(stage.kind)) for stage in content.stages]
 
 
-def _typed_stage(stage: StageContent, kind: StageType) -> dict[str, list[str]]:
+def _typed_stage(stage: StageContent, kind: StageType) -> Row:
     row = {a.name: [a.write(stage.value(a.name))] for a in kind.arguments if a.name != "services"}
     return row | {"kind": [stage.kind], "services": list(stage.services)}
 

@@ -85,5 +85,7 @@ def _lines(forms: RequestForms, findings: list[Finding]) -> list[tuple[Finding, 
     lines: dict[tuple[str, str], tuple[Finding, list[tuple[str, str]]]] = {}
     for finding in findings:
         key = (finding.message, finding.path if finding.fix else "")
-        lines.setdefault(key, (finding, []))[1].append(forms.place_of(finding.path))
+        places = lines.setdefault(key, (finding, []))[1]
+        if (place := forms.place_of(finding.path)) not in places:  # what stages share is one place
+            places.append(place)
     return list(lines.values())

@@ -143,6 +143,7 @@ class FormPage:
             "returned": returned,
             "talk": [(*forms.place_of(one.first.field), one) for one in threads if one.is_open],
             "main": forms.main,
+            "shared": forms.shared,
             "stages": forms.stages.forms,
             "workflow": forms.workflow,
             "problems": forms.problems(),

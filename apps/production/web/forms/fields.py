@@ -1,0 +1,42 @@
+"""The form field of an argument, and the services to tick."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django import forms
+
+from apps.production.domain.types.arguments import Argument
+from apps.production.domain.types.fields import CORE, REQUEST
+
+
+def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> forms.Field:
+    """Return the form field of an argument; `read_plain` parses and checks its text."""
+    words: dict[str, Any] = {"required": False, "label": argument.title, "help_text": argument.help}
+    own = argument is REQUEST.get(argument.name) or argument.name in CORE
+    match argument.kind.widget:
+        case "services":
+            unknown = {"invalid_choice": "Service “%(value)s” does not exist."}
+            return forms.MultipleChoiceField(choices=list(services), error_messages=unknown, **words)
+        case "choice":
+            none = [] if own else [("", "–")]
+            return forms.ChoiceField(choices=[*none, *((choice, choice) for choice in argument.choices)], **words)
+        case "yes_no":
+            return forms.ChoiceField(choices=[("", "–"), ("yes", "Yes"), ("no", "No")], **words)
+        case "lines":
+            widget: forms.Widget = forms.Textarea(attrs={"rows": 3})
+        case "date":
+            widget = forms.DateInput(attrs={"type": "date"})
+        case _:
+            widget = forms.TextInput()
+    if not (own and argument.kind.is_text):
+        widget.attrs["autocomplete"] = "off"
+    return forms.CharField(widget=widget, **words)
+
+
+class TickedForm(forms.Form):
+    """A form that may have services to tick."""
+
+    def ticks(self) -> list[tuple[str, str, bool]]:
+        """Return slug, name and whether ticked for each service."""
+        chosen = set(self["services"].value() or [])
+        return [(slug, name, slug in chosen) for slug, name in self.fields["services"].choices]  # type: ignore[attr-defined]
