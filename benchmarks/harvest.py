@@ -78,11 +78,10 @@ def measured(count: int, workers: int) -> dict[str, object]:
 
     from apps.diagnosis.models import LogHarvest
 
-    ids = list(LogHarvest.objects.order_by("pk").values_list("pk", flat=True))
     connections.close_all()
     begun = time.monotonic()
     with get_context("fork").Pool(workers) as pool:
-        peaks = pool.map(_harvest, [ids[each::workers] for each in range(workers)])
+        peaks = pool.map(_harvest, range(workers))
     seconds = time.monotonic() - begun
     left = LogHarvest.objects.exclude(state="done").count()
     return {
@@ -94,13 +93,11 @@ def measured(count: int, workers: int) -> dict[str, object]:
     }
 
 
-def _harvest(ids: list[int]) -> int:
-    from apps.diagnosis.domain.harvest import harvest_log
-    from apps.diagnosis.models import LogHarvest
+def _harvest(_: int) -> int:
+    from apps.diagnosis.domain.harvest import harvest_batch
 
-    for pk in ids:
-        harvest = LogHarvest.objects.select_related("job__cluster", "job__experiment").get(pk=pk)
-        harvest_log(harvest=harvest, at=datetime.now(UTC))
+    while harvest_batch(at=datetime.now(UTC)):
+        pass
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 

@@ -345,6 +345,7 @@ CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_TASK_ROUTES = {
     "apps.archive.tasks.archive_batches": {"queue": "archive"},
     "apps.diagnosis.tasks.harvest_log": {"queue": "harvest"},
+    "apps.diagnosis.tasks.harvest_logs": {"queue": "harvest"},
     "apps.diagnosis.tasks.reclassify_batch": {"queue": "harvest"},
     "apps.diagnosis.tasks.survey_log": {"queue": "harvest"},
 }

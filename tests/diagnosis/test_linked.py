@@ -7,7 +7,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.outbox import deliver
 from apps.core.models import Delivery, Event
 from apps.diagnosis import subscribers, tasks
-from apps.diagnosis.domain import harvest as harvest_module
+from apps.diagnosis.domain import analyses
 from apps.diagnosis.enums import HarvestState
 from apps.diagnosis.models import LogHarvest, Verdict
 from apps.jobs.models import Job
@@ -51,13 +51,13 @@ def read_all():
 def readings(monkeypatch):
     """The jobs whose logs were looked for, in order, with the request that was known by then."""
     seen = []
-    locate = harvest_module.locate_logs
+    locate = analyses.locate_logs
 
     def noted(*, job, at):
         seen.append((job.job_id, job.claimed_key))
         return locate(job=job, at=at)
 
-    monkeypatch.setattr(harvest_module, "locate_logs", noted)
+    monkeypatch.setattr(analyses, "locate_logs", noted)
     return seen
 
 
@@ -176,16 +176,16 @@ def test_script_that_arrives_while_the_log_is_read_has_it_read_again(readings, m
     """What the first reading found without the script is not stored over what the second one finds with it."""
     collect(1)
     deliver_all()
-    locate = harvest_module.locate_logs
+    locate = analyses.locate_logs
 
     def slowly(*, job, at):
         found = locate(job=job, at=at)
-        monkeypatch.setattr(harvest_module, "locate_logs", locate)
+        monkeypatch.setattr(analyses, "locate_logs", locate)
         store(1)
         deliver_all()
         return found
 
-    monkeypatch.setattr(harvest_module, "locate_logs", slowly)
+    monkeypatch.setattr(analyses, "locate_logs", slowly)
     read_all()
     assert LogHarvest.objects.get().state == HarvestState.QUEUED
     assert not Verdict.objects.exists()

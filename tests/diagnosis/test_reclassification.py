@@ -54,15 +54,15 @@ def test_killed_batch_leaves_nothing_and_is_done_again(run, approver, at, monkey
     work(run, at)
     reclassification.apply_run(run=run, by=approver, at=at)
     reclassification.reclassify_batch(run_id=run.pk, at=at)
-    real, left = reclassification.store_verdict, [1]
+    real, left = reclassification.store_verdicts, [1]
 
-    def killed(*given):
+    def killed(*given, at):
         if not left:
             raise KeyboardInterrupt
         left.pop()
-        real(*given)
+        real(*given, at=at)
 
-    monkeypatch.setattr(reclassification, "store_verdict", killed)
+    monkeypatch.setattr(reclassification, "store_verdicts", killed)
     with pytest.raises(KeyboardInterrupt):
         reclassification.reclassify_batch(run_id=run.pk, at=at)
     run.refresh_from_db()

@@ -10,11 +10,12 @@ from apps.archive.models import Blob
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.diagnosis import tasks
+from apps.diagnosis.domain import analyses
 from apps.diagnosis.domain import harvest as harvest_module
+from apps.diagnosis.domain.analyses import ATTEMPTS
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.facts import submission_of
 from apps.diagnosis.domain.harvest import (
-    ATTEMPTS,
     RUN_TIMEOUT,
     harvest_log,
     queue_harvests,
@@ -216,7 +217,7 @@ def unreadable(*_):
 def test_large_log_is_judged_at_once_and_then_looked_through(make_job, at, monkeypatch):
     monkeypatch.setattr(diagnose_module, "WHOLE_BYTES", 2_000)
     monkeypatch.setattr(diagnose_module, "BUDGET_BYTES", 600)
-    monkeypatch.setattr(harvest_module, "HEAD_BYTES", 500)
+    monkeypatch.setattr(analyses, "HEAD_BYTES", 500)
     work = "event\n" * 300
     row = harvest(make_job(log=f"std::bad_alloc\n{work}{FATAL}{work}KeyError: 'x'\n"), at)
     seen = Evidence.objects.order_by("offset")
@@ -230,20 +231,20 @@ def test_large_log_is_judged_at_once_and_then_looked_through(make_job, at, monke
     assert Verdict.objects.get().cause == "PY-TRACEBACK"
     assert not any(reason["text"].startswith("Only") for reason in Verdict.objects.get().reasons)
 
-    monkeypatch.setattr(harvest_module, "read_log", unreadable)
+    monkeypatch.setattr(analyses, "read_log", unreadable)
     assert not harvest_module.survey_log(harvest=row, at=at)
     assert LogExcerpt.objects.count() == 1
 
 
 def test_error_of_the_reader_ends_the_harvest_with_a_verdict(make_job, at, monkeypatch):
-    monkeypatch.setattr(harvest_module, "read_log", lambda *_: 1 / 0)
+    monkeypatch.setattr(analyses, "read_log", lambda *_: 1 / 0)
     row = harvest(make_job(log=FATAL, state="timeout"), at)
     assert (row.state, row.last_error) == ("failed", "ZeroDivisionError: division by zero")
     assert Verdict.objects.get().verdict == "resource"
 
 
 def test_file_system_that_fails_is_tried_again_then_said(make_job, at, monkeypatch):
-    monkeypatch.setattr(harvest_module, "read_log", unreadable)
+    monkeypatch.setattr(analyses, "read_log", unreadable)
     job = make_job(log=FATAL)
     row = queued(job, at)
     for _ in range(3):
@@ -253,10 +254,10 @@ def test_file_system_that_fails_is_tried_again_then_said(make_job, at, monkeypat
 
 
 def test_database_error_leaves_the_harvest_to_be_found_again(make_job, at, monkeypatch):
-    def fail(*_):
+    def fail(*_, at):
         raise OperationalError("server closed the connection")
 
-    monkeypatch.setattr(harvest_module, "store_verdict", fail)
+    monkeypatch.setattr(harvest_module, "store_verdicts", fail)
     row = queued(make_job(log=FATAL), at)
     with pytest.raises(OperationalError):
         harvest_log(harvest=row, at=at)

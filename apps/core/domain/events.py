@@ -1,5 +1,6 @@
 """Publishing and reading events."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -38,8 +39,31 @@ def publish(
 
     `by` is a user or the name of a part of the portal. Raises `UndeclaredEvent`.
     """
+    event = new_event(kind=kind, target=target, by=by, at=at, old=old, new=new, reason=reason, data=data)
+    publish_all(events=[event])
+    return event
+
+
+def publish_all(*, events: Sequence[Event]) -> None:
+    """Write many new events with their deliveries, in the caller's transaction, in two statements."""
+    Event.objects.bulk_create(events)
+    create_deliveries(events=events)
+
+
+def new_event(
+    *,
+    kind: str,
+    target: models.Model,
+    by: AbstractBaseUser | str,
+    at: datetime,
+    old: str = "",
+    new: str = "",
+    reason: str = "",
+    data: dict[str, Any] | None = None,
+) -> Event:
+    """Return an event that is not written yet, for `publish_all`. Raises `UndeclaredEvent`."""
     kind_named(kind)
-    event = Event.objects.create(
+    return Event(
         kind=kind,
         target_type=target._meta.label_lower,
         target_id=str(target.pk),
@@ -51,5 +75,3 @@ def publish(
         reason=reason,
         data=data or {},
     )
-    create_deliveries(event=event, at=at)
-    return event

@@ -1,6 +1,7 @@
 """Delivery of events to subscribers."""
 
 import logging
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -18,9 +19,13 @@ BACK_OFF_SECONDS = (0, 5, 30, 120, 600, 3600)
 KEEP = timedelta(days=30)
 
 
-def create_deliveries(*, event: Event, at: datetime) -> None:
-    """Create a delivery of this event for each subscriber of its kind."""
-    waiting = [Delivery(event=event, subscriber=name, due_at=at) for name in subscriptions.subscribers_of(event.kind)]
+def create_deliveries(*, events: Iterable[Event]) -> None:
+    """Create a delivery of each event for each subscriber of its kind."""
+    waiting = [
+        Delivery(event=event, subscriber=name, due_at=event.at)
+        for event in events
+        for name in subscriptions.subscribers_of(event.kind)
+    ]
     for delivery in Delivery.objects.bulk_create(waiting):
         enqueue("apps.core.domain.outbox.deliver", delivery_id=delivery.pk)
 

@@ -41,18 +41,18 @@ _Key = tuple[int, str, datetime]
 
 
 @contextmanager
-def open_own_log(job: Job, stream: Stream, path: str) -> Iterator[tuple[int, LogPart]]:
-    """Open a log of a job; yield its descriptor and the part that is this attempt's own.
+def open_own_log(job: Job, stream: Stream, path: str, attempts: Sequence[Job]) -> Iterator[tuple[int, LogPart]]:
+    """Open a log of a job with these attempts; yield its descriptor and the part that is this attempt's own.
 
     Raises `LogError`: `LogOverwritten` if another attempt has written to the file and nothing tells the lines apart.
     """
     with open_log(Path(path), log_access(job)) as descriptor:
-        yield descriptor, own_part(job, stream, path, descriptor)
+        yield descriptor, own_part(job, stream, path, descriptor, attempts)
 
 
-def own_part(job: Job, stream: Stream, path: str, descriptor: int) -> LogPart:
+def own_part(job: Job, stream: Stream, path: str, descriptor: int, attempts: Sequence[Job]) -> LogPart:
     """Return the part of a log that one attempt wrote, by times, sizes at the time, and the scheduler's markers."""
-    others = [other for other in attempts_of(job) if other.pk != job.pk and other.started_at and job.started_at]
+    others = [other for other in attempts if other.pk != job.pk and other.started_at and job.started_at]
     others = [other for other in others if path in _paths(other) or not any(_paths(other))]
     earlier = [other for other in others if other.attempt < job.attempt]
     later = [other for other in others if other.attempt > job.attempt]
@@ -117,8 +117,13 @@ def _start(
 
 def attempts_of(job: Job) -> list[Job]:
     """Return all attempts of a job, in order. IDs are recycled: they have the same first submission."""
-    same = Job.objects.filter(cluster=job.cluster_id, job_id=job.job_id, submitted_at=job.submitted_at)
-    return list(same.order_by("attempt"))
+    return attempts_by_job([job])[job.pk]
+
+
+def attempts_by_job(jobs: Sequence[Job]) -> dict[int, list[Job]]:
+    """Return all attempts of each of these jobs, in order, by id of the job, in one query."""
+    found = _attempts({_key(job) for job in jobs})
+    return {job.pk: found[_key(job)] for job in jobs}
 
 
 @transaction.atomic
@@ -141,13 +146,17 @@ def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
     return len(changed)
 
 
+def _key(job: Job) -> _Key:
+    return job.cluster_id, job.job_id, job.submitted_at
+
+
 def _attempts(keys: Collection[_Key]) -> dict[_Key, list[Job]]:
     """Return all attempts of these jobs, in order, in one query."""
     jobs: dict[_Key, list[Job]] = {key: [] for key in keys}
     clusters, job_ids = {key[0] for key in keys}, {key[1] for key in keys}
     for job in Job.objects.filter(cluster__in=clusters, job_id__in=job_ids).order_by("attempt"):
-        if (job.cluster_id, job.job_id, job.submitted_at) in jobs:
-            jobs[job.cluster_id, job.job_id, job.submitted_at].append(job)
+        if _key(job) in jobs:
+            jobs[_key(job)].append(job)
     return jobs
 
 
@@ -159,11 +168,11 @@ def note_retries(*, retries: Mapping[int, Job]) -> int:
     """
     rows = Verdict.objects.select_for_update(of=("self",)).select_related("job").filter(job__in=retries)
     verdicts, changed = list(rows.order_by("pk")), []
-    attempts = _attempts({(row.job.cluster_id, row.job.job_id, row.job.submitted_at) for row in verdicts})
+    attempts = _attempts({_key(row.job) for row in verdicts})
     for verdict in verdicts:
         job, retry = verdict.job, retries[verdict.job_id]
         verdict.retried_as, verdict.retry_state = retry.job_id, retry.state
-        if note_later_attempt(verdict, attempts[job.cluster_id, job.job_id, job.submitted_at]):
+        if note_later_attempt(verdict, attempts[_key(job)]):
             changed.append(verdict)
     fields = ["advice", "later_attempt", "later_state", "retried_as", "retry_state"]
     Verdict.objects.bulk_update(changed, fields, batch_size=500)

@@ -1,7 +1,8 @@
 """Facts about a job for its diagnosis: scheduler facts, logs, submission, and outages of services it needed."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from apps.archive.domain.store.contents import DamagedContent, archived_job_for, read_blob
@@ -12,7 +13,7 @@ from apps.diagnosis.enums import Overlap, Stream
 from apps.jobs.models import Job
 from apps.production.models import Stage
 from apps.statusboard.domain.board import StateSpan
-from apps.statusboard.domain.outages import outages_during
+from apps.statusboard.domain.outages import Exposure, outages_of_each
 from apps.statusboard.enums import State
 from apps.statusboard.models import Service
 
@@ -56,23 +57,44 @@ def submission_of(job: Job) -> tuple[bytes, Mapping[str, str]]:
 
 
 def needed_services(job: Job) -> list[Service]:
-    """Return the services that the job's stage needs, and the service of its cluster.
+    """Return the services that the job's stage needs, and the service of its cluster."""
+    return list(Service.objects.filter(pk__in=_needed_by([job])[job.pk]))
+
+
+def _needed_by(jobs: Sequence[Job]) -> dict[int, set[int]]:
+    """Return the ids of the services that each job's stage needs, and of its cluster's service, by id of the job.
 
     The job's owner controls the environment that names the stage, so only requests of the job's experiment count.
     """
-    stages = Stage.objects.filter(request__key=job.request_key, request__experiment=job.experiment_id, name=job.stage)
-    needed = list(Service.objects.filter(stages__in=stages).distinct()) if job.request_key else []
-    of_cluster = job.cluster.service
-    return needed + ([of_cluster] if of_cluster and of_cluster not in needed else [])
+    keys = {job.request_key for job in jobs if job.request_key}
+    stages = Stage.objects.filter(request__key__in=keys, services__isnull=False) if keys else Stage.objects.none()
+    needed: dict[tuple[object, ...], set[int]] = defaultdict(set)
+    for key, experiment, stage, service in stages.values_list(
+        "request__key", "request__experiment_id", "name", "services"
+    ):
+        needed[key, experiment, stage].add(service)
+    of_cluster = {job.pk: {pk} if (pk := job.cluster.service_id) else set() for job in jobs}
+    return {job.pk: needed[job.request_key, job.experiment_id, job.stage] | of_cluster[job.pk] for job in jobs}
 
 
 def outages_during_job(job: Job) -> list[Outage]:
     """Return for each service that the job needs whether it had an outage while the job ran; none if it never ran."""
-    if job.started_at is None:
-        return []
-    ids = [service.pk for service in needed_services(job)]
-    found = outages_during(ids, job.started_at, job.ended_at, at=job.ended_at)
-    return [Outage(each.service.slug, Overlap(each.overlap), _outage_text(each.intervals)) for each in found]
+    return outages_during_jobs([job])[job.pk]
+
+
+def outages_during_jobs(jobs: Sequence[Job]) -> dict[int, list[Outage]]:
+    """Return the outages during each of these jobs, by id of the job, in a constant number of queries."""
+    needed = _needed_by(jobs)
+    ran = {
+        job.pk: Exposure(needed[job.pk], job.started_at, max(job.started_at, job.ended_at))
+        for job in jobs
+        if job.started_at
+    }
+    by_job = {
+        pk: [Outage(each.service.slug, Overlap(each.overlap), _outage_text(each.intervals)) for each in outages]
+        for pk, outages in zip(ran, outages_of_each(list(ran.values())), strict=True)
+    }
+    return {job.pk: by_job.get(job.pk, []) for job in jobs}
 
 
 def _outage_text(spans: Iterable[StateSpan]) -> str:

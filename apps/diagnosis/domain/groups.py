@@ -1,5 +1,7 @@
 """Failure groups: put each verdict into its group, and triage groups."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
@@ -26,23 +28,62 @@ def fingerprint_of(verdict: Verdict) -> Fingerprint:
     return Fingerprint(kind, verdict.cause, verdict.service, verdict.message, verdict.frame)
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A verdict that needs a group, and how a new group of its kind is shown."""
+
+    verdict: Verdict
+    title: str
+    line: str
+
+
 def group_for(verdict: Verdict, *, title: str, line: str, at: datetime) -> FailureGroup:
-    """Return the group of a verdict, in the transaction that stores it; a new one is published.
+    """Return the group of a verdict; see `groups_for`."""
+    return groups_for([Failure(verdict, title, line)], at=at)[0]
+
+
+def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGroup]:
+    """Return the group of each verdict, in the transaction that stores them; new ones are published.
 
     Jobs on a host whose group is open belong to that group, whatever their error.
     """
-    short = verdict.job.host.partition(".")[0]
-    if short and verdict.verdict in HOST_VERDICTS:
-        hosts = FailureGroup.objects.filter(kind=GroupKind.HOST, cluster=verdict.job.cluster_id, host=short)
-        if of_host := hosts.exclude(status__in=CLOSED).filter(first_seen_at__lte=verdict.ended_at).first():
-            return of_host
+    hosts = _open_hosts(failures)
+    found = [_of_host(failure.verdict, hosts) for failure in failures]
+    digests = [fingerprint_of(failure.verdict).digest for failure in failures]
+    wanted = {digest: failure for digest, failure, group in zip(digests, failures, found, strict=True) if not group}
+    rows = FailureGroup.objects.filter(fingerprint__in=wanted).only("fingerprint") if wanted else ()
+    known = {group.fingerprint: group for group in rows}
+    for digest in sorted(wanted.keys() - known.keys()):  # in order, so that two transactions never wait for each other
+        known[digest] = _created(digest, wanted[digest], at)
+    return [group or known[digest] for group, digest in zip(found, digests, strict=True)]
+
+
+def _short_host(verdict: Verdict) -> str:
+    """Return the host whose group a verdict may belong to; "" for a verdict that no host explains."""
+    return verdict.job.host.partition(".")[0] if verdict.verdict in HOST_VERDICTS else ""
+
+
+def _open_hosts(failures: Sequence[Failure]) -> dict[tuple[int | None, str], FailureGroup]:
+    """Return the open groups of the hosts of these failures, by cluster and host."""
+    names = {_short_host(failure.verdict) for failure in failures} - {""}
+    rows = FailureGroup.objects.filter(kind=GroupKind.HOST, host__in=names).exclude(status__in=CLOSED)
+    return {(row.cluster_id, row.host): row for row in (rows.order_by("-pk") if names else ())}
+
+
+def _of_host(verdict: Verdict, hosts: dict[tuple[int | None, str], FailureGroup]) -> FailureGroup | None:
+    group = hosts.get((verdict.job.cluster_id, _short_host(verdict)))
+    return group if group and group.first_seen_at <= verdict.ended_at else None
+
+
+def _created(digest: str, failure: Failure, at: datetime) -> FailureGroup:
+    verdict, line = failure.verdict, failure.line
     group, created = FailureGroup.objects.get_or_create(
-        fingerprint=fingerprint_of(verdict).digest,
+        fingerprint=digest,
         defaults={
             "verdict": verdict.verdict,
             "cause": verdict.cause,
             "service": verdict.service,
-            "title": title,
+            "title": failure.title,
             "line": line,
             "status_at": at,
             "first_seen_at": verdict.ended_at,

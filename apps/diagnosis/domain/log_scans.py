@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from apps.diagnosis.domain.attempts import open_own_log
+from apps.diagnosis.domain.attempts import attempts_of, open_own_log
 from apps.diagnosis.domain.facts import facts_of
 from apps.diagnosis.domain.known_errors.current import current_classifiers
 from apps.diagnosis.domain.log_access import locate_logs
@@ -33,7 +33,7 @@ def scan_logs(*, job: Job, at: datetime) -> LogScan:
 
 def _read(job: Job, stream: Stream, path: str) -> Block | None:
     try:
-        with open_own_log(job, stream, path) as (descriptor, part):
+        with open_own_log(job, stream, path, attempts_of(job)) as (descriptor, part):
             return replace(read_back(descriptor, part), stream=stream)
     except LogError:
         return None

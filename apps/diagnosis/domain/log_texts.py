@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from apps.diagnosis.domain.attempts import open_own_log
+from apps.diagnosis.domain.attempts import attempts_of, open_own_log
 from apps.diagnosis.domain.facts import log_paths
 from apps.diagnosis.engine.compressed import decompressed, is_compressed
 from apps.diagnosis.engine.tail import WHOLE, WHOLE_BYTES, LogError, LogPart
@@ -83,7 +83,7 @@ def open_file_text(job: Job, stream: Stream, path: str) -> Iterator[tuple[int, L
     Of a compressed log, offsets are those of the text.
     """
     with ExitStack() as stack:
-        descriptor, part = stack.enter_context(open_own_log(job, stream, path))
+        descriptor, part = stack.enter_context(open_own_log(job, stream, path, attempts_of(job)))
         if part == WHOLE and is_compressed(descriptor):
             descriptor = stack.enter_context(decompressed(descriptor))
         yield descriptor, part

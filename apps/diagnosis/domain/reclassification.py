@@ -13,8 +13,9 @@ from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.domain.workflow import move
 from apps.core.errors import NotAllowed
+from apps.diagnosis.domain.analyses import evidence_of
+from apps.diagnosis.domain.decisions import Decision, store_verdicts
 from apps.diagnosis.domain.facts import facts_of, outages_during_job
-from apps.diagnosis.domain.harvest import evidence_of, store_verdict
 from apps.diagnosis.domain.known_errors.current import current
 from apps.diagnosis.domain.log_windows import block_of
 from apps.diagnosis.engine.base import Block
@@ -161,4 +162,4 @@ def _store(harvest: LogHarvest, found: Diagnosis, blocks: list[Block], at: datet
     for block in blocks:
         harvest.evidence.filter(stream=block.stream, offset__gte=block.offset).delete()
     Evidence.objects.bulk_create(evidence_of(harvest, found), ignore_conflicts=True)
-    store_verdict(harvest.job, found, blocks, at)
+    store_verdicts([Decision.of(harvest.job, found.verdict, blocks)], at=at)

@@ -130,6 +130,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('state', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('done', 'Done'), ('log_not_found', 'Log not found'), ('path_not_allowed', 'Path not allowed'), ('failed', 'Failed')], default='queued', max_length=16)),
                 ('attempts', models.PositiveIntegerField(default=0, help_text='Attempts since the analysis was last requested.')),
+                ('interrupted', models.BooleanField(default=False, help_text='Its worker was killed, so it is analysed alone.')),
                 ('last_error', models.TextField(blank=True)),
                 ('due_at', models.DateTimeField(help_text='When it starts next or, if running, when it counts as interrupted.')),
                 ('harvested_at', models.DateTimeField(blank=True, null=True)),
@@ -219,7 +220,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='logharvest',
-            index=models.Index(condition=models.Q(('state__in', ['queued', 'running'])), fields=['due_at'], name='harvest_waiting'),
+            index=models.Index(condition=models.Q(('state__in', ['queued', 'running'])), fields=['interrupted', 'due_at'], name='harvest_waiting'),
         ),
         migrations.AddConstraint(
             model_name='logharvest',

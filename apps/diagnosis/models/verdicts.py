@@ -31,6 +31,7 @@ class LogHarvest(models.Model):
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="harvest")
     state = models.CharField(max_length=16, choices=HarvestState, default=HarvestState.QUEUED)
     attempts = models.PositiveIntegerField(default=0, help_text="Attempts since the analysis was last requested.")
+    interrupted = models.BooleanField(default=False, help_text="Its worker was killed, so it is analysed alone.")
     last_error = models.TextField(blank=True)
     due_at = models.DateTimeField(help_text="When it starts next or, if running, when it counts as interrupted.")
     harvested_at = models.DateTimeField(null=True, blank=True)
@@ -41,7 +42,7 @@ class LogHarvest(models.Model):
         ]
         indexes = [
             models.Index(
-                fields=["due_at"],
+                fields=["interrupted", "due_at"],
                 condition=models.Q(state__in=[HarvestState.QUEUED, HarvestState.RUNNING]),
                 name="harvest_waiting",
             ),

@@ -1,7 +1,7 @@
-"""Outages of services during a job, in a constant number of queries."""
+"""Outages of services during one or many jobs, in a constant number of queries."""
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -27,6 +27,15 @@ class ServiceOutage:
     intervals: tuple[StateSpan, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """Services that a job needed while it ran, [started_at, ended_at)."""
+
+    service_ids: Collection[int]
+    started_at: datetime
+    ended_at: datetime
+
+
 def outages_during(
     service_ids: Collection[int], started_at: datetime, ended_at: datetime | None, at: datetime
 ) -> list[ServiceOutage]:
@@ -35,18 +44,45 @@ def outages_during(
     Any moment down, degraded or in maintenance: yes. Else any moment unknown: unknown. Else no. Touching intervals do
     not overlap; a job of zero length counts as the moment of its start.
     """
-    end = max(ended_at or at, started_at)
-    wanted = Span(started_at, end)
-    wide = end if end > started_at else started_at + timedelta(microseconds=1)
-    rows = StateInterval.objects.filter(service__in=service_ids).overlapping(started_at, wide)
-    by_service: dict[int, list[StateSpan]] = defaultdict(list)
+    return outages_of_each([Exposure(service_ids, started_at, max(ended_at or at, started_at))])[0]
+
+
+def outages_of_each(exposures: Sequence[Exposure]) -> list[list[ServiceOutage]]:
+    """Return for each exposure what `outages_during` returns, in two queries for all of them."""
+    ids = {pk for exposure in exposures for pk in exposure.service_ids}
+    if not ids:
+        return [[] for _ in exposures]
+    first = min(exposure.started_at for exposure in exposures)
+    last = max(_wide_end(exposure) for exposure in exposures)
+    by_service: dict[int, list[StateInterval]] = defaultdict(list)
+    rows = StateInterval.objects.filter(service__in=ids).overlapping(first, last)
     for row in rows.select_related("incident").order_by("started_at"):
-        if part := clip(Span(row.started_at, row.ended_at), wanted):
-            by_service[row.service_id].append(
-                StateSpan(State(row.state), part.started_at, part.ended_at, Cause(row.cause), row.incident)
-            )
-    services = Service.objects.filter(pk__in=service_ids).order_by("name", "pk")
-    return [_outage(service, by_service[service.pk]) for service in services]
+        by_service[row.service_id].append(row)
+    services = Service.objects.filter(pk__in=ids).order_by("name", "pk")
+    return [
+        [
+            _outage(service, _spans(by_service[service.pk], exposure))
+            for service in services
+            if service.pk in exposure.service_ids
+        ]
+        for exposure in exposures
+    ]
+
+
+def _wide_end(exposure: Exposure) -> datetime:
+    """Return the end of an exposure, of which one of zero length has a moment."""
+    return max(exposure.ended_at, exposure.started_at + timedelta(microseconds=1))
+
+
+def _spans(rows: Sequence[StateInterval], exposure: Exposure) -> list[StateSpan]:
+    """Return the states of one service during an exposure, clipped to it."""
+    wanted, end = Span(exposure.started_at, exposure.ended_at), _wide_end(exposure)
+    return [
+        StateSpan(State(row.state), part.started_at, part.ended_at, Cause(row.cause), row.incident)
+        for row in rows
+        if row.started_at < end and (row.ended_at is None or row.ended_at > exposure.started_at)
+        if (part := clip(Span(row.started_at, row.ended_at), wanted))
+    ]
 
 
 def _outage(service: Service, spans: list[StateSpan]) -> ServiceOutage:

@@ -1,0 +1,234 @@
+"""Read and judge the logs of one job, outside of transactions: what its harvest is going to store."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Self
+
+import zstandard
+from django.db import DatabaseError
+
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis import wording
+from apps.diagnosis.domain.attempts import attempts_by_job, open_own_log
+from apps.diagnosis.domain.decisions import Decision
+from apps.diagnosis.domain.facts import facts_of, outages_during_jobs
+from apps.diagnosis.domain.known_errors.current import current_classifiers
+from apps.diagnosis.domain.log_access import locate_logs
+from apps.diagnosis.domain.log_windows import block_of
+from apps.diagnosis.engine.base import Block, LogClassifier, Outage, Reason
+from apps.diagnosis.engine.catalogue import Catalogue
+from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
+from apps.diagnosis.engine.survey import HEAD_BYTES, Survey, survey
+from apps.diagnosis.engine.tail import LogError, LogMissing, LogOverwritten, LogRefused
+from apps.diagnosis.enums import Category, HarvestState, ReasonKind, Stream
+from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest
+from apps.jobs.domain.records import clean_text
+from apps.jobs.models import Job
+
+log = logging.getLogger(__name__)
+
+#: Waits before a missing log is looked for again: file systems lag behind the scheduler.
+BACK_OFF_SECONDS = (20, 60)
+#: A harvest that was interrupted so often is given up.
+ATTEMPTS = 5
+EXCERPT_BYTES = 64 * 1024
+EVIDENCE_LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What jobs are judged with, fetched at once for many: classifiers, and by job its attempts and outages."""
+
+    classifiers: Mapping[str, LogClassifier]
+    attempts: Mapping[int, Sequence[Job]]
+    outages: Mapping[int, Sequence[Outage]]
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job]) -> Self:
+        """Fetch the context of these jobs in a constant number of queries."""
+        return cls(current_classifiers(), attempts_by_job(jobs), outages_during_jobs(jobs))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """Result of reading one log: a block of it and what was found before that, or an error."""
+
+    stream: Stream
+    path: str
+    block: Block | None = None
+    before: Survey | None = None
+    error: LogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Excerpts and evidence of a harvest, unsaved."""
+
+    excerpts: Sequence[LogExcerpt]
+    evidence: Sequence[Evidence]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What comes of a claimed harvest. Without `content`, excerpts and evidence stay as they are stored.
+
+    With `wait_seconds`, it is queued again for then.
+    """
+
+    harvest: LogHarvest
+    state: HarvestState
+    last_error: str = ""
+    wait_seconds: int = 0
+    content: Content | None = None
+    decision: Decision | None = None
+    needs_survey: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes."""
+        kept = self.content or Content((), ())
+        return sum(len(row.compressed) for row in kept.excerpts) + sum(len(row.text) for row in kept.evidence)
+
+
+def analyse(harvest: LogHarvest, context: Context, at: datetime) -> Outcome:
+    """Read and judge the logs of a claimed harvest. Whatever is wrong with a log is part of the outcome.
+
+    A missing log is looked for again a little later.
+    """
+    job = harvest.job
+    try:
+        if harvest.attempts > ATTEMPTS:
+            raise RuntimeError(f"log analysis was interrupted {ATTEMPTS} times")
+        read = [_read(harvest, context, stream, path) for stream, path in locate_logs(job=job, at=at)]
+        errors = [one.error for one in read if one.error and not isinstance(one.error, LogRefused | LogOverwritten)]
+        if errors and job.started_at and harvest.attempts <= len(BACK_OFF_SECONDS):
+            wait = BACK_OFF_SECONDS[harvest.attempts - 1]
+            return Outcome(harvest, HarvestState.QUEUED, _joined(errors), wait_seconds=wait)
+        return _concluded(harvest, context, read)
+    except DatabaseError:
+        raise
+    except Exception as error:  # a log that breaks the reader must not be retried forever
+        log.exception("harvest of %s failed", job)
+        return failure(harvest, error)
+
+
+def analyse_whole(harvest: LogHarvest, at: datetime) -> Outcome | None:
+    """Look through all of the large logs of a finished harvest and judge again; None if there is nothing to add."""
+    context = Context.of([harvest.job])
+    paths = locate_logs(job=harvest.job, at=at)
+    read = [_read(harvest, context, stream, path, whole=True) for stream, path in paths]
+    if any(one.error for one in read) or not any(one.before for one in read):
+        return None  # what is stored was read when all logs were there
+    return _concluded(harvest, context, read)
+
+
+def failure(harvest: LogHarvest, error: Exception) -> Outcome:
+    """Return the outcome of a harvest that broke: a verdict from the scheduler's facts alone."""
+    reasons = [Reason(ReasonKind.LOG, wording.ANALYSIS_FAILED)]
+    found = diagnose(facts_of(harvest.job), [], classifiers={}, reasons=reasons)
+    message = clean_text(f"{type(error).__name__}: {error}", 2000)
+    decision = Decision.of(harvest.job, found.verdict, [])
+    return Outcome(harvest, HarvestState.FAILED, message, decision=decision)
+
+
+def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, whole: bool = False) -> ReadResult:
+    """Read a log, or its stored excerpt if a later attempt of the job has written to the file since.
+
+    Of a large log the end is read, and the beginning or, with `whole`, all of it is looked through.
+    """
+    job, before = harvest.job, None
+    try:
+        with open_own_log(job, stream, path, context.attempts[job.pk]) as (descriptor, part):
+            block = replace(read_log(descriptor, part), stream=stream)
+            if not block.is_whole:
+                limit = None if whole else HEAD_BYTES
+                catalogue = context.classifiers[Catalogue.name]
+                before = survey(descriptor, block, facts_of(job), catalogue, limit_bytes=limit)
+                block = before.numbered(block)
+    except LogError as error:
+        excerpt = harvest.excerpts.filter(stream=stream, path=path).first()
+        if excerpt is None or not isinstance(error, LogOverwritten):
+            return ReadResult(stream, path, error=error)
+        block = replace(block_of(excerpt), stream=stream)
+    return ReadResult(stream, path, block=block, before=before)
+
+
+def _joined(errors: Sequence[LogError]) -> str:
+    return clean_text("; ".join(str(error) for error in errors), 2000)
+
+
+def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]) -> Outcome:
+    """Judge what was read."""
+    job = harvest.job
+    errors = [one.error for one in read if one.error]
+    blocks = [one.block for one in read if one.block]
+    reasons = [Reason(ReasonKind.LOG, clean_text(str(error))) for error in errors]
+    if not read:
+        why = wording.LOG_PATH_UNKNOWN if job.started_at else wording.NEVER_STARTED
+        reasons.append(Reason(ReasonKind.LOG, why))
+    found = diagnose(
+        facts_of(job),
+        blocks,
+        classifiers=context.classifiers,
+        outages=context.outages[job.pk],
+        reasons=reasons,
+        surveys={one.stream: one.before for one in read if one.before},
+    )
+    excerpts = [_excerpt(harvest, one.path, one.block) for one in read if one.block]
+    # A completed job without a known error gets no verdict.
+    is_judged = job.state != JobState.COMPLETED or found.verdict.category is not Category.UNKNOWN
+    return Outcome(
+        harvest,
+        _state_of(read),
+        _joined(errors),
+        content=Content(excerpts, evidence_of(harvest, found)),
+        decision=Decision.of(job, found.verdict, blocks) if is_judged else None,
+        needs_survey=any(one.block and one.before and not one.before.reaches(one.block) for one in read),
+    )
+
+
+def _state_of(read: Sequence[ReadResult]) -> HarvestState:
+    if any(one.block for one in read):
+        return HarvestState.DONE
+    kinds = [type(one.error) for one in read]
+    if LogRefused in kinds:
+        return HarvestState.PATH_NOT_ALLOWED
+    return HarvestState.LOG_NOT_FOUND if all(issubclass(kind, LogMissing) for kind in kinds) else HarvestState.FAILED
+
+
+def _excerpt(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:
+    """Return the last 64 kB of a block, starting at a line where there is one."""
+    cut = max(0, len(block.data) - EXCERPT_BYTES)
+    if cut:
+        line_start = block.data.find(b"\n", cut - 1) + 1
+        cut = line_start if 0 < line_start < len(block.data) else cut
+    before = block.data.count(b"\n", 0, cut)
+    return LogExcerpt(
+        harvest=harvest,
+        stream=block.stream,
+        path=path,
+        size_bytes=block.file_bytes,
+        compressed=zstandard.ZstdCompressor().compress(block.data[cut:]),
+        first_offset=block.offset + cut,
+        first_line_number=None if block.first_line is None else block.first_line + before,
+    )
+
+
+def evidence_of(harvest: LogHarvest, found: Diagnosis) -> list[Evidence]:
+    """Return the known errors found as unsaved rows."""
+    return [
+        Evidence(
+            harvest=harvest,
+            stream=hit.stream,
+            pattern=hit.pattern.id[:64],
+            role=hit.pattern.role,
+            category=hit.pattern.category,
+            service=hit.pattern.service[:64],
+            line=hit.line,
+            offset=hit.offset,
+            text=hit.text,
+        )
+        for hit in found.hits[:EVIDENCE_LIMIT]
+    ]
