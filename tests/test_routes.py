@@ -284,6 +284,7 @@ EXPECTED = {
     "production:request-new": "nyynnn",
     "production:request-next-names": REQUESTER,
     "production:request-split": REQUESTER,
+    "production:request-start": "nyynnn",
     "production:rules": ALL,
     "production:signature-withdraw": OF_EXPERIMENT,
     "production:template-delete": NONE,  # there is none

@@ -104,7 +104,14 @@ def test_clone_template_file_and_discussion(
 def test_pages_of_the_form_are_accessible(width, transactional_db, nova, liaison, open_as, assert_accessible):
     made = draft(liaison, nova)
     page = open_as(liaison, width=width)
-    for path in ("import/", "templates/", f"{made.key}/changes/", f"{made.key}/comment/", f"{made.key}/template/"):
+    for path in (
+        "import/",
+        "start/",
+        "templates/",
+        f"{made.key}/changes/",
+        f"{made.key}/comment/",
+        f"{made.key}/template/",
+    ):
         page.goto(f"/requests/{path}")
         assert_accessible(page)
 

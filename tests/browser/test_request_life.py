@@ -110,6 +110,7 @@ def write(life: Life, liaison: User) -> None:
     page = life.page_of(liaison)
     page.goto("/requests/")
     page.get_by_role("link", name="New request").click()
+    page.get_by_role("link", name="General").click()
     page.get_by_role("button", name="Add stage").click()
     page.get_by_label("Title").fill("ND rock muons, 2026 beam")
     page.get_by_label("Purpose").fill("For the December analysis freeze.")

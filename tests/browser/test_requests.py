@@ -29,6 +29,7 @@ def test_request_from_form_to_approved(javascript, transactional_db, nova, liais
     page = open_as(liaison, javascript=javascript)
     page.get_by_role("link", name="Requests", exact=True).click()
     page.get_by_role("link", name="New request").click()
+    page.get_by_role("link", name="General").click()
     page.get_by_label("Title").fill("ND rock muons")
     page.get_by_role("button", name="Submit").first.click()
     expect(page.get_by_role("link", name="Stage 1 · Memory").first).to_be_visible()

@@ -37,3 +37,15 @@ def monte_carlo(**changes) -> RequestContent:
         "stages": (generation, reco),
     }
     return content(**{**values, **changes})
+
+
+def monte_carlo_chain(**changes) -> RequestContent:
+    """A request for simulated events in four stages."""
+    tiers = {"generation": "gen", "simulation": "sim", "reconstruction": "reco", "merge": "reco"}
+    generator = {"generator": "GENIE", "generator_version": "3_04_02", "geometry": "nd-v6"}
+    stages, read = [], ""
+    for kind, written in tiers.items():
+        own = {"input_type": read} if read else generator
+        stages.append(stage(kind, kind=kind, arguments={**own, "output_type": written}))
+        read = written
+    return monte_carlo(**{"workflow": builtin("monte_carlo", number=1), "stages": tuple(stages), **changes})

@@ -42,7 +42,7 @@ SECTIONS = {
 PART_OF = {"production:inbox": "production:desk"}
 #: What the search offers beside its results: names and URL names. Each page says who may do what.
 ACTIONS = [
-    ("New request", "production:request-new"),
+    ("New request", "production:request-start"),
     ("Import a request", "production:request-import"),
     ("Your turn", "production:inbox"),
     ("Approver's desk", "production:desk"),

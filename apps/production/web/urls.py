@@ -11,6 +11,7 @@ from apps.production.web.views import (
     lineage,
     queue,
     requests,
+    start,
     templates,
     types,
 )
@@ -51,6 +52,7 @@ urlpatterns = [
     path("requests/checks/", checks.rule_list, name="rules"),
     path("requests/new/check/", checks.check_new, name="check-new"),
     path("requests/<str:key>/check/", checks.check_typed, name="check-typed"),
+    path("requests/start/", start.start, name="request-start"),
     path("requests/new/", form.new_request, name="request-new"),
     path("requests/<str:key>/edit/", form.edit_request, name="request-edit"),
 ]

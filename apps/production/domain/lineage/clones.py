@@ -100,10 +100,10 @@ def taken_names(request: Request) -> list[tuple[str, str]]:
 
 
 @transaction.atomic
-def clone_request(*, request: Request, by: User, at: datetime) -> tuple[Request, list[str]]:
+def clone_request(*, request: Request, by: User, at: datetime, next_names: bool = False) -> tuple[Request, list[str]]:
     """Create a draft with the content of a request; return it with notes on what was dropped.
 
-    A past deadline is cleared. Raises `NotAllowed`, `InvalidFields`.
+    A past deadline is cleared; with `next_names` outputs get new names. Raises `NotAllowed`, `InvalidFields`.
     """
     if not is_liaison(by, request.experiment_id):
         raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
@@ -111,6 +111,8 @@ def clone_request(*, request: Request, by: User, at: datetime) -> tuple[Request,
     content = found.content
     if content.deadline and content.deadline <= timezone.localdate(at):
         content = replace(content, deadline=None)
+    if next_names:
+        content = with_next_names(content, content_of(request))
     made = create_draft(experiment=request.experiment, content=content, by=by, at=at)
     made.cloned_from = request
     made.save(update_fields=["cloned_from"])

@@ -31,11 +31,13 @@ class NameForm(forms.Form):
 
 @require_POST
 def clone(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Create a draft from another request and open it."""
+    """Create a draft from another request and open it; `names=next` also renames its output datasets."""
     wanted = request_or_404(request.user, key)
+    renames = request.POST.get("names") == "next"
     with show_errors(request):
-        made, notes = clone_request(request=wanted, by=request.user, at=timezone.now())
-        messages.success(request, f"Cloned {wanted} as draft {made}.")
+        made, notes = clone_request(request=wanted, by=request.user, at=timezone.now(), next_names=renames)
+        words = " Its output datasets have new names." if renames else ""
+        messages.success(request, f"Cloned {wanted} as draft {made}.{words}")
         for note in notes[:20]:
             messages.warning(request, note)
         return redirect("production:request-edit", key=made.key)

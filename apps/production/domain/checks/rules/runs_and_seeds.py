@@ -9,13 +9,20 @@ from apps.production.domain.content.model import RequestContent
 #: The argument with the run numbers of new events; no two requests may share them.
 NEW_RUNS = "run_block"
 MAX_SEED = 900_000_000
+#: Above the largest run number that can be entered.
+MAX_RUN = 10**12
 
 
 @rule(Severity.ERROR)
 def run_numbers_unique(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """No other request of the experiment uses these run numbers for new events."""
+    path, mine = f"arguments.{NEW_RUNS}", runs(content, NEW_RUNS)
+    free = 1 + max((last for other in facts.others for _, last in ranges(other.runs.get(NEW_RUNS, ""))), default=0)
+    last = free + mine[0][1] - mine[0][0] if mine else 0
+    block = f"{free}-{last}" if len(mine) == 1 and last < MAX_RUN else ""
     for other, common in _same_runs(content, facts, NEW_RUNS):
-        yield Problem(f"arguments.{NEW_RUNS}", f"{other} already uses {common}. Choose other runs.")
+        fix = Fix(f"Use {block}", {path: block}) if block else None
+        yield Problem(path, f"{other} already uses {common}. Choose other runs.", fix)
 
 
 @rule(Severity.WARNING)

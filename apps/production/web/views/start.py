@@ -1,0 +1,53 @@
+"""The start of a new request: from a workflow type, a template, an earlier request, or YAML."""
+
+from django.core.exceptions import PermissionDenied
+from django.db.models import Case, Count, IntegerField, QuerySet, Value, When
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.production.domain.lineage.templates import templates_for
+from apps.production.domain.types.versions import newest_versions, visible_types, workflow_of
+from apps.production.enums import RequestState
+from apps.production.filters import RequestFilter
+from apps.production.models import Request
+from apps.production.web.forms.request import workflow_choices, writable_experiments
+from apps.production.web.views.exchange import ImportForm
+
+#: Earlier requests and templates on the page.
+MOST_REQUESTS, MOST_TEMPLATES = 8, 12
+
+
+@require_safe
+def start(request: AuthenticatedRequest) -> HttpResponse:
+    """Offer what a new request can start from; `?text=` searches the earlier requests."""
+    experiments = writable_experiments(request.user)
+    if not experiments.exists():
+        raise PermissionDenied("Only liaisons can create requests.")
+    writable = dict(workflow_choices(request.user))
+    types = (workflow_of(version) for version in newest_versions(visible_types(request.user)))
+    importing = ImportForm(auto_id="id_yaml_%s")
+    importing.fields["text"].widget.attrs["rows"] = 4
+    context = {
+        "earlier": _earlier(request)[:MOST_REQUESTS],
+        "text": request.GET.get("text", ""),
+        "types": [workflow for workflow in types if workflow.key in writable],
+        "templates": templates_for(request.user).filter(experiment__in=experiments)[:MOST_TEMPLATES],
+        "importing": importing,
+    }
+    return render(request, "production/start.html", context)
+
+
+def _earlier(request: AuthenticatedRequest) -> QuerySet[Request]:
+    """Return the matching submitted requests of the user's experiments: their own first, then the newest."""
+    mine = Case(When(created_by=request.user, then=Value(0)), default=Value(1), output_field=IntegerField())
+    of_experiments = Request.objects.visible_to(request.user).filter(experiment__in=writable_experiments(request.user))
+    found = RequestFilter({"text": request.GET.get("text", "")}, queryset=of_experiments, request=request)
+    matching = found.qs if found.is_valid() else of_experiments.none()
+    return (
+        matching.exclude(state=RequestState.DRAFT)
+        .select_related("experiment", "created_by", "workflow")
+        .annotate(stage_count=Count("stages"))
+        .order_by(mine, "-created_at", "-pk")
+    )
