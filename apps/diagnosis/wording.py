@@ -67,6 +67,9 @@ NOTHING_IN_LOG = "No known error matched in the log"
 BINARY = "Log is binary: it cannot be read as text"
 LOG_PATH_UNKNOWN = "Log path unknown"
 NEVER_STARTED = "Job never started, so it has no log"
+LOG_GREW = "Log was still written to while it was read: re-analyse it later"
+LOG_SHRANK = "Log was truncated while it was read"
+LOG_REPLACED = "Log was removed or replaced while it was read: what it was before is shown"
 ANALYSIS_FAILED = "Log analysis failed: internal error of the portal"
 
 

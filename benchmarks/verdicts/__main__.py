@@ -73,12 +73,14 @@ def main() -> None:
 def judge(path: Path):
     """Return verdict and the text of the lines shown, first lines first."""
     from apps.diagnosis.engine.base import JobFacts
+    from apps.diagnosis.engine.compressed import opened_text
     from apps.diagnosis.engine.diagnose import diagnose, read_log
     from apps.diagnosis.engine.registry import classifiers
 
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        block = read_log(descriptor)
+        with opened_text(descriptor) as text:
+            block = read_log(text)
     finally:
         os.close(descriptor)
     found = diagnose(JobFacts(), [block], classifiers=classifiers())

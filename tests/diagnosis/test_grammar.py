@@ -173,7 +173,8 @@ def test_compressed_log_is_read_also_a_damaged_one_and_a_bomb(tmp_path, pack, mo
         path.write_bytes(data)
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            block = read_log(descriptor)
+            with compressed.opened_text(descriptor) as text_file:
+                block = read_log(text_file)
         finally:
             os.close(descriptor)
         assert len(block.data) <= 4_000_000

@@ -1,5 +1,7 @@
 """Many jobs harvested together: few queries, one bad log, limits, a killed worker, a user who waits."""
 
+import gzip
+import os
 from datetime import timedelta
 
 import pytest
@@ -7,10 +9,11 @@ from django.db import DataError, connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.core.models import Event
-from apps.diagnosis import tasks
+from apps.diagnosis import tasks, wording
 from apps.diagnosis.domain import analyses
 from apps.diagnosis.domain import harvest as harvest_module
 from apps.diagnosis.domain.harvest import RUN_TIMEOUT, harvest_batch, queue_harvests, reanalyse_log, requeue_overdue
+from apps.diagnosis.engine import compressed
 from apps.diagnosis.models import Evidence, FailureGroup, LogExcerpt, LogHarvest, Verdict
 
 FATAL = "start\n[FATAL] Auth failed\n"
@@ -123,3 +126,62 @@ def test_worker_takes_a_short_turn_and_asks_for_the_next(queued, monkeypatch, sh
     assert [task for task, _ in sent] == ["harvest_logs", "harvest_logs"]
     waiting = reanalyse_log(job=make_job(log=FATAL), by=shifter, at=at)
     assert sent[-1] == ("harvest_log", {"harvest_id": waiting.pk})
+
+
+def grow(path):
+    with path.open("ab") as file:
+        file.write(b"more\n")
+
+
+def replace_it(path):
+    path.with_suffix(".new").write_text("of another\n")
+    path.with_suffix(".new").rename(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (grow, wording.LOG_GREW),
+        (lambda path: os.truncate(path, 5), wording.LOG_SHRANK),
+        (replace_it, wording.LOG_REPLACED),
+    ],
+)
+def test_log_that_changes_while_it_is_read_is_judged_and_the_reasons_say_so(
+    make_job, at, roots, monkeypatch, change, reason
+):
+    real = analyses.read_log
+
+    def read(descriptor, part):
+        change(roots / "1.out")
+        return real(descriptor, part)
+
+    monkeypatch.setattr(analyses, "read_log", read)
+    queue_harvests(job_ids=[make_job(log=FATAL).pk], at=at)
+    harvest_batch(at=at)
+    assert states() == ["done"]
+    assert [each["text"] for each in Verdict.objects.get().reasons][-1] == reason
+
+
+def bomb(path):
+    path.write_bytes(gzip.compress(bytes(20_000_000)))
+
+
+def long_line(path):
+    with path.open("wb") as file:
+        file.truncate(2 * 1024**3)
+        file.seek(2 * 1024**3)
+        file.write(FATAL.encode())
+
+
+def not_utf8(path):
+    path.write_bytes(b"\xff\xfe\xc3( \x80\n" + FATAL.encode())
+
+
+@pytest.mark.parametrize(("write", "cause"), [(bomb, ""), (long_line, "XRD-AUTH"), (not_utf8, "XRD-AUTH")])
+def test_hostile_logs_are_judged(make_job, at, roots, monkeypatch, write, cause):
+    monkeypatch.setattr(compressed, "OUTPUT_BYTES", 10_000_000)
+    write(roots / "1.out")
+    queue_harvests(job_ids=[make_job().pk], at=at)
+    harvest_batch(at=at)
+    assert (states(), Verdict.objects.get().cause) == (["done"], cause)
+    assert len(LogExcerpt.objects.get().data) <= 64 * 1024

@@ -215,7 +215,8 @@ def unreadable(*_):
 
 
 def test_large_log_is_judged_at_once_and_then_looked_through(make_job, at, monkeypatch):
-    monkeypatch.setattr(diagnose_module, "WHOLE_BYTES", 2_000)
+    for module in (diagnose_module, analyses):
+        monkeypatch.setattr(module, "WHOLE_BYTES", 2_000)
     monkeypatch.setattr(diagnose_module, "BUDGET_BYTES", 600)
     monkeypatch.setattr(analyses, "HEAD_BYTES", 500)
     work = "event\n" * 300

@@ -1,12 +1,14 @@
 """The weighing of evidence, on small logs of each kind of failure that misleads simple rules."""
 
 import itertools
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.engine import registry
 from apps.diagnosis.engine.base import Block, Findings, JobFacts, Outage, Reason
 from apps.diagnosis.engine.catalogue import built_in
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose
@@ -305,6 +307,29 @@ def test_broken_classifier_is_named_and_the_others_count():
     found = judge("---- BadAlloc BEGIN\n", broken=Broken()).verdict
     assert found.category is Category.RESOURCE
     assert found.reasons[-1].text == "Log classifier broken failed"
+
+
+class Looping:
+    """A classifier that never ends on one log; on others it fails."""
+
+    name = "looping"
+
+    def classify(self, facts, block):
+        while b"loop" in block.data:
+            pass
+        raise ZeroDivisionError
+
+
+def test_plugin_that_loops_costs_its_own_opinion_and_then_rests(monkeypatch):
+    looping = registry.BoundedClassifier("looping", Looping)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        looping.classify(FAILED, Block(b"x\n", 0, 2, 1))
+    monkeypatch.setattr(registry, "PLUGIN_SECONDS", 0.2)
+    found = judge("loop\n---- BadAlloc BEGIN\n", looping=looping).verdict
+    assert (found.category, found.reasons[-1].text) == (Category.RESOURCE, "Log classifier looping failed")
+    begun = time.monotonic()
+    judge("loop\n", looping=looping)
+    assert time.monotonic() - begun < 0.1
 
 
 LINES = [pattern.example for pattern in built_in().patterns[::9]] + ["nothing", "KeyError: 'x'"]

@@ -1,6 +1,7 @@
 """Read and judge the logs of one job, outside of transactions: what its harvest is going to store."""
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,9 +20,10 @@ from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.domain.log_windows import block_of
 from apps.diagnosis.engine.base import Block, LogClassifier, Outage, Reason
 from apps.diagnosis.engine.catalogue import Catalogue
+from apps.diagnosis.engine.compressed import opened_text
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
 from apps.diagnosis.engine.survey import HEAD_BYTES, Survey, survey
-from apps.diagnosis.engine.tail import LogError, LogMissing, LogOverwritten, LogRefused
+from apps.diagnosis.engine.tail import WHOLE_BYTES, LogError, LogMissing, LogOverwritten, LogRefused
 from apps.diagnosis.enums import Category, HarvestState, ReasonKind, Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest
 from apps.jobs.domain.records import clean_text
@@ -53,13 +55,17 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Result of reading one log: a block of it and what was found before that, or an error."""
+    """Result of reading one log: a block of it and what was found before that, or an error.
+
+    `change` says how the log changed while it was read.
+    """
 
     stream: Stream
     path: str
     block: Block | None = None
     before: Survey | None = None
     error: LogError | None = None
+    change: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,23 +142,37 @@ def failure(harvest: LogHarvest, error: Exception) -> Outcome:
 def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, whole: bool = False) -> ReadResult:
     """Read a log, or its stored excerpt if a later attempt of the job has written to the file since.
 
-    Of a large log the end is read, and the beginning or, with `whole`, all of it is looked through.
+    Of a log beyond 64 MB the end is read, and the beginning or, with `whole`, all of it is looked through.
     """
-    job, before = harvest.job, None
+    job, before, change = harvest.job, None, ""
     try:
-        with open_own_log(job, stream, path, context.attempts[job.pk]) as (descriptor, part):
+        with (
+            open_own_log(job, stream, path, context.attempts[job.pk]) as (file, part),
+            opened_text(file, part) as descriptor,
+        ):
+            size = os.fstat(file).st_size
             block = replace(read_log(descriptor, part), stream=stream)
             if not block.is_whole:
-                limit = None if whole else HEAD_BYTES
+                limit = None if whole or block.file_bytes - block.begin <= WHOLE_BYTES else HEAD_BYTES
                 catalogue = context.classifiers[Catalogue.name]
                 before = survey(descriptor, block, facts_of(job), catalogue, limit_bytes=limit)
                 block = before.numbered(block)
+            change = _change(size, os.fstat(file))
     except LogError as error:
         excerpt = harvest.excerpts.filter(stream=stream, path=path).first()
         if excerpt is None or not isinstance(error, LogOverwritten):
             return ReadResult(stream, path, error=error)
         block = replace(block_of(excerpt), stream=stream)
-    return ReadResult(stream, path, block=block, before=before)
+    return ReadResult(stream, path, block=block, before=before, change=change)
+
+
+def _change(size: int, now: os.stat_result) -> str:
+    """Return what happened to a log of this size that was open for reading; "" if nothing did."""
+    if not now.st_nlink:
+        return wording.LOG_REPLACED
+    if now.st_size < size:
+        return wording.LOG_SHRANK
+    return wording.LOG_GREW if now.st_size > size else ""
 
 
 def _joined(errors: Sequence[LogError]) -> str:
@@ -164,7 +184,8 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
     job = harvest.job
     errors = [one.error for one in read if one.error]
     blocks = [one.block for one in read if one.block]
-    reasons = [Reason(ReasonKind.LOG, clean_text(str(error))) for error in errors]
+    problems = [*(str(error) for error in errors), *(one.change for one in read if one.change)]
+    reasons = [Reason(ReasonKind.LOG, clean_text(problem)) for problem in problems]
     if not read:
         why = wording.LOG_PATH_UNKNOWN if job.started_at else wording.NEVER_STARTED
         reasons.append(Reason(ReasonKind.LOG, why))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from apps.diagnosis.domain.attempts import attempts_of, open_own_log
 from apps.diagnosis.domain.facts import log_paths
-from apps.diagnosis.engine.compressed import decompressed, is_compressed
-from apps.diagnosis.engine.tail import WHOLE, WHOLE_BYTES, LogError, LogPart
+from apps.diagnosis.engine.compressed import opened_text
+from apps.diagnosis.engine.tail import WHOLE_BYTES, LogError, LogPart
 from apps.diagnosis.enums import Stream
 from apps.diagnosis.models import LogExcerpt
 from apps.jobs.models import Job
@@ -82,10 +82,7 @@ def open_file_text(job: Job, stream: Stream, path: str) -> Iterator[tuple[int, L
 
     Of a compressed log, offsets are those of the text.
     """
-    with ExitStack() as stack:
-        descriptor, part = stack.enter_context(open_own_log(job, stream, path, attempts_of(job)))
-        if part == WHOLE and is_compressed(descriptor):
-            descriptor = stack.enter_context(decompressed(descriptor))
+    with open_own_log(job, stream, path, attempts_of(job)) as (file, part), opened_text(file, part) as descriptor:
         yield descriptor, part
 
 

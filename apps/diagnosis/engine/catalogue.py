@@ -20,6 +20,8 @@ from apps.diagnosis.enums import Advice, Category, Role, Stream
 BUILT_IN = Path(__file__).with_name("catalogue.csv")
 COLUMNS = ("id", "title", "category", "service", "regex", "advice", "role", "where", "example")
 CHUNK_BYTES = 64 * 1024
+#: A longer line is looked at in pieces.
+LONG_LINE_BYTES = 256 * 1024
 _NEWLINE = re.compile(rb"\n")
 _NOT_LINEAR = re.compile(r"\(\?(?:=|!|<=|<!|P=)|\\[1-9]")
 TEXT_BYTES = 1000
@@ -253,11 +255,12 @@ class Catalogue:
 
 
 def _chunks(block: Block, begin: int = 0) -> Iterator[Chunk]:
-    """Yield chunks of whole lines, of about 64 kB."""
+    """Yield chunks of whole lines, of about 64 kB; a line longer than 256 kB comes in pieces."""
     data, position = block.data, begin
     number = None if block.first_line is None else block.first_line + data.count(b"\n", 0, begin)
     while position < len(data):
-        end = data.find(b"\n", min(position + CHUNK_BYTES, len(data)) - 1) + 1 or len(data)
+        limit = min(position + LONG_LINE_BYTES, len(data))
+        end = data.find(b"\n", min(position + CHUNK_BYTES, len(data)) - 1, limit) + 1 or limit
         raw = data[position:end]
         yield Chunk(raw, clean(raw), block.offset + position, number, len(data) - end)
         number = None if number is None else number + raw.count(b"\n")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from apps.diagnosis import wording
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, LogClassifier, Outage, Reason, Verdict
 from apps.diagnosis.engine.chain import counted, one_reading
-from apps.diagnosis.engine.compressed import is_compressed, read_compressed
 from apps.diagnosis.engine.plain_lines import is_binary
 from apps.diagnosis.engine.survey import Survey
 from apps.diagnosis.engine.tail import BUDGET_BYTES, WHOLE, WHOLE_BYTES, LogPart, read_back
@@ -18,6 +17,8 @@ from apps.diagnosis.enums import ReasonKind, Stream
 log = logging.getLogger(__name__)
 
 SAMPLE_BYTES = 64 * 1024
+#: No more of a log is held in memory.
+HELD_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,13 @@ class Diagnosis:
 
 
 def read_log(descriptor: int, part: LogPart = WHOLE) -> Block:
-    """Read a log: whole up to 64 MB, else the last 4 MB; of a compressed one the text.
+    """Read the end of a log: all of it up to 16 MB, its last 16 MB up to 64 MB, else the last 4 MB.
 
-    What is before the last 4 MB, `survey` looks at.
+    What is before that, `survey` looks at. The file holds text: see `opened_text`.
     """
-    if part == WHOLE and is_compressed(descriptor):
-        return read_compressed(descriptor, keep_bytes=WHOLE_BYTES, tail_bytes=BUDGET_BYTES)
     length = part.size_in(os.fstat(descriptor).st_size) - part.start
-    return read_back(descriptor, part, budget_bytes=max(length, 1) if length <= WHOLE_BYTES else BUDGET_BYTES)
+    budget = min(length, HELD_BYTES) if length <= WHOLE_BYTES else BUDGET_BYTES
+    return read_back(descriptor, part, budget_bytes=max(budget, 1))
 
 
 def diagnose(

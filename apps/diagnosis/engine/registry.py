@@ -1,11 +1,14 @@
-"""Registry of log classifiers: the built-in catalogue and third-party plugins."""
+"""Registry of log classifiers: the built-in catalogue and grammar, and third-party plugins, which run apart."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 
+from apps.core.domain.bounded import POOL, BudgetExceeded
 from apps.core.domain.plugins import Registry
-from apps.diagnosis.engine.base import LogClassifier
+from apps.diagnosis.engine.base import Block, Findings, JobFacts, LogClassifier
 
 log = logging.getLogger(__name__)
 
@@ -19,13 +22,65 @@ REGISTRY: Registry[Callable[[], LogClassifier]] = Registry(
 )
 
 
+#: A plugin sees this much of the end of a log, for so long. One that takes longer is not asked for a while.
+PLUGIN_BYTES = 4 * 1024 * 1024
+PLUGIN_SECONDS = 5.0
+REST_SECONDS = 300.0
+
+
+class BoundedClassifier:
+    """A third party's classifier in a process of its own, with limits of time and memory."""
+
+    def __init__(self, name: str, make: Callable[[], LogClassifier]) -> None:
+        self.name, self._make = name, make
+        self._rests_until = 0.0
+
+    def classify(self, facts: JobFacts, block: Block) -> Findings:
+        """Return its findings.
+
+        Raises `RuntimeError` if it fails, and `BudgetExceeded` if it exceeds its limits or did so a short time ago.
+        """
+        if time.monotonic() < self._rests_until:
+            raise BudgetExceeded("it exceeded its limits a short time ago")
+        try:
+            found = POOL.call(_classify_with, self._make, facts, _end_of(block), seconds=PLUGIN_SECONDS)
+        except BudgetExceeded:
+            self._rests_until = time.monotonic() + REST_SECONDS
+            raise
+        if isinstance(found, Findings):
+            return found
+        raise RuntimeError(found)
+
+
+def _end_of(block: Block) -> Block:
+    """Return the last whole lines that a plugin gets to see."""
+    cut = max(0, len(block.data) - PLUGIN_BYTES)
+    cut = cut and (block.data.find(b"\n", cut) + 1 or cut)
+    number = None if block.first_line is None else block.first_line + block.data.count(b"\n", 0, cut)
+    return replace(block, data=block.data[cut:], offset=block.offset + cut, first_line=number)
+
+
+def _classify_with(make: Callable[[], LogClassifier], facts: JobFacts, block: Block) -> Findings | str:
+    """Ask a plugin, in its process, which makes it once; return its findings, or how it failed."""
+    try:
+        return _made(make).classify(facts, block)
+    except Exception as error:  # a third party's code may raise anything
+        return f"{type(error).__name__}: {error}"[:500]
+
+
+@cache
+def _made(make: Callable[[], LogClassifier]) -> LogClassifier:
+    return make()
+
+
 @cache
 def classifiers() -> Mapping[str, LogClassifier]:
     """Return all working classifiers, created once per process; a broken one is reported, never fatal."""
-    made = {}
+    made: dict[str, LogClassifier] = {}
     for name, make in REGISTRY.working().items():
         try:
-            made[name] = make()
+            own = make()
+            made[name] = own if name in REGISTRY.builtins else BoundedClassifier(name, make)
         except Exception as error:  # a third party's code may raise anything
             REGISTRY.problems[name] = f"cannot be created: {type(error).__name__}: {error}"
             log.exception("log classifier %s cannot be created", name)

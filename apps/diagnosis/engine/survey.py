@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from apps.diagnosis.engine.base import Block, Hit, JobFacts, LogClassifier
 from apps.diagnosis.engine.catalogue import HITS_PER_END
-from apps.diagnosis.engine.compressed import is_compressed
 
 #: The beginning of a log, which is read together with its end.
 HEAD_BYTES = 4 * 1024 * 1024
-BLOCK_BYTES = 8 * 1024 * 1024
+BLOCK_BYTES = 4 * 1024 * 1024
 #: The whole of a log of 1 GB is read in this time.
 BUDGET_SECONDS = 15.0
 
@@ -59,10 +58,8 @@ def survey(
 ) -> Survey:
     """Read a log from its beginning to its end, which was read already, or until a limit or the budget is reached.
 
-    Of each pattern the first ten and the last ten hits are kept, with their line numbers. A compressed log is left out.
+    Of each pattern the first ten and the last ten hits are kept, with their line numbers.
     """
-    if end.begin == 0 and is_compressed(descriptor):
-        return Survey()
     deadline = time.monotonic() + budget_seconds
     stop = end.offset if limit_bytes is None else min(end.offset, end.begin + limit_bytes)
     kept: dict[str, _Kept] = {}

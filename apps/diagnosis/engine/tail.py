@@ -169,8 +169,9 @@ def read_back(
     floor = max(part.start, stop - budget_bytes)
     steps: list[bytes] = []
     start, newlines = stop, 0
+    step = STEP_BYTES if lines is not None else budget_bytes  # all of it at once is held in memory once
     while start > floor and (lines is None or newlines <= lines):
-        begin = max(floor, start - STEP_BYTES)
+        begin = max(floor, start - step)
         data = _pread(descriptor, begin, start)
         if len(data) < start - begin:  # the file was truncated: what was read after this offset is gone
             steps, newlines, stop = [], 0, begin + len(data)

@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.engine.base import Hit, JobFacts
+from apps.diagnosis.engine.compressed import opened_text
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
 from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.engine.scheduler_facts import parse_state
@@ -55,7 +56,7 @@ class Command(BaseCommand):
             experiment=options["experiment"],
         )
         try:
-            with open_log(file, access=None) as descriptor:
+            with open_log(file, access=None) as opened, opened_text(opened) as descriptor:
                 block = read_log(descriptor)
                 before = Survey() if block.is_whole else survey(descriptor, block, facts, classifiers()["catalogue"])
         except LogError as error:
