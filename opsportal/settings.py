@@ -387,6 +387,7 @@ _EVERY_SECONDS = {
     "apps.jobs.domain.rollups.recompute_dirty_hours": 5,
     "apps.jobs.tasks.recount_phase_totals": 15,
     "apps.jobs.domain.phases.stuck.find_stuck_phases": 60,
+    "apps.jobs.domain.flagged.forget_flagged": 86_400,
     "apps.progress.domain.stage_history.count_changed": 300,
     "apps.progress.domain.share_use.count_share_use": 300,
     "apps.notifications.tasks.send_mail": 10,

@@ -235,6 +235,7 @@ EXPECTED = {
     "diagnosis:verdict": OF_EXPERIMENT,
     "jobs:accept-claims": OPERATOR,
     "jobs:claims": OF_EXPERIMENT,
+    "jobs:flagged": OPG,
     "jobs:list": ALL,
     "jobs:statistics": ALL,
     "jobs:withdraw-claims": OPERATOR,

@@ -10,7 +10,7 @@ from apps.accounts.admin import user_of
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.jobs.domain.origin import map_account
 from apps.jobs.enums import MappedName
-from apps.jobs.models import AccountMap, Collection, HourlyTotals, Job, QueueReading, RejectedRecord
+from apps.jobs.models import AccountMap, Collection, FlaggedRecord, HourlyTotals, Job, QueueReading
 
 MOST_ROWS = 2000
 
@@ -29,11 +29,11 @@ class CollectionAdmin(ReadOnlyAdmin):
     list_display = ["cluster", "collected_until", "last_run_at", "last_success_at", "last_error"]
 
 
-@admin.register(RejectedRecord)
-class RejectedRecordAdmin(ReadOnlyAdmin):
-    list_display = ["pk", "cluster", "reason", "received_at"]
-    list_filter = ["cluster"]
-    ordering = ["-pk"]
+@admin.register(FlaggedRecord)
+class FlaggedRecordAdmin(ReadOnlyAdmin):
+    list_display = ["pk", "cluster", "source", "reason", "stored", "received_at"]
+    list_filter = ["cluster", "source", "stored"]
+    ordering = ["-received_at", "-id"]
     last_row = MOST_ROWS
 
 

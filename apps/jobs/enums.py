@@ -87,3 +87,11 @@ class Counted(models.TextChoices):
     JOBS = "jobs", "Jobs"
     CAUSES = "causes", "Failures by cause"
     PHASES = "phases", "Phases"
+
+
+class RecordSource(models.TextChoices):
+    """Where a job record came from."""
+
+    ACCOUNTING = "accounting", "Accounting"
+    QUEUE = "queue", "Queue"
+    SENT = "sent", "Sent to the portal"

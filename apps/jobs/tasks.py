@@ -7,6 +7,7 @@ from apps.clusters.models import Cluster
 from apps.core.domain.background import enqueue
 from apps.core.tasks import task_of
 from apps.jobs.domain.collection import collect_finished_jobs
+from apps.jobs.domain.flagged import forget_flagged
 from apps.jobs.domain.phases.stuck import find_stuck_phases
 from apps.jobs.domain.phases.totals import recount_phases
 from apps.jobs.domain.rollups import recompute_dirty_hours
@@ -28,6 +29,7 @@ def collect_cluster(*, cluster_id: int) -> None:
 
 recompute_totals = task_of(recompute_dirty_hours)
 find_stuck = task_of(find_stuck_phases)
+task_of(forget_flagged)
 
 
 @shared_task

@@ -179,7 +179,7 @@ def test_answer_of_torque_that_is_not_whole_is_none(answer):
         read_qstat([answer.encode()])
 
 
-def test_files_that_come_in_are_no_hold_for_htcondor_and_strange_ads_are_left_out():
+def test_files_that_come_in_are_no_hold_for_htcondor_and_strange_ads_are_flagged():
     ads = [
         {"ClusterId": 7, "ProcId": 0, "JobStatus": 5, "QDate": SECONDS, "HoldReasonCode": 16},
         {"ClusterId": 6, "ProcId": 0, "JobStatus": 5, "QDate": SECONDS, "HoldReasonCode": 13},
@@ -190,7 +190,9 @@ def test_files_that_come_in_are_no_hold_for_htcondor_and_strange_ads_are_left_ou
         {"ClusterId": 9, "ProcId": 0, "JobStatus": 1, "QDate": 10**30},
         ["no ad"],
     ]
-    assert read_condor_q([json.dumps(ads).encode()]) == {
+    counts, flagged = read_condor_q([json.dumps(ads).encode()])
+    assert [json.loads(one.raw) for one in flagged] == ads[3:]
+    assert counts == {
         ("6", SECONDS, HELD, "", "13"): 1,
         ("7", SECONDS, QUEUED, "", ""): 1,
         ("7", SECONDS, RUNNING, "/Expr(a.b)/", ""): 1,

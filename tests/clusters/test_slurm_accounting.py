@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.schedulers.base import JobRecord, JobState, SchedulerError
+from apps.clusters.schedulers.base import Flagged, JobRecord, JobState, SchedulerError
 from apps.clusters.schedulers.slurm.accounting import (
     FIELDS,
     Attempt,
-    BadRow,
     finished_jobs,
     group_rows,
     number_attempts,
@@ -199,7 +198,10 @@ def test_field_that_this_slurm_does_not_know_is_empty(tmp_path: Path) -> None:
 
 def test_interval_is_half_open(tmp_path: Path) -> None:
     ends = {"1": SINCE - timedelta(seconds=1), "2": SINCE, "3": UNTIL - timedelta(seconds=1), "4": UNTIL}
-    rows = [row(job_id, End=str(int(end.timestamp()))) for job_id, end in ends.items()]
+    submitted = str(T0 - 60)
+    rows = [
+        row(job_id, Submit=submitted, Start=submitted, End=str(int(end.timestamp()))) for job_id, end in ends.items()
+    ]
 
     assert [record.job_id for record in collect(make_slurm(tmp_path, rows))] == ["2", "3"]
 
@@ -217,20 +219,21 @@ def test_row_that_is_not_whole_yet_is_held_back_for_a_while(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("change", [{"ExitCode": ""}, {"End": "Unknown"}, {"JobID": "x"}, {"JobIDRaw": ""}])
-def test_bad_row_is_reported_and_no_other_is_lost(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: dict[str, str]
-) -> None:
+def test_bad_row_is_flagged_and_no_other_is_lost(tmp_path: Path, change: dict[str, str]) -> None:
     bad = row("6") | change
 
-    records = collect(make_slurm(tmp_path, [row("5"), bad, row("7")]))
+    first, flagged, last = collect(make_slurm(tmp_path, [row("5"), bad, row("7")]))
 
-    assert [record.job_id for record in records] == ["5", "7"]
-    assert f"job {bad['JobID']!r} submitted at '{T0}'" in caplog.text
+    assert (first.job_id, last.job_id) == ("5", "7")
+    assert json.loads(flagged.raw) == [bad]
 
 
-def test_state_that_is_unknown_is_a_bad_row() -> None:
-    with pytest.raises(BadRow, match=rf"job '5' submitted at '{T0}': 'strange' is not a valid JobState"):
-        read_one(row(State="STRANGE"))
+def test_state_that_is_unknown_flags_the_row() -> None:
+    flagged = read_one(row(State="STRANGE"))
+
+    assert isinstance(flagged, Flagged)
+    assert flagged.reason == "The row cannot be read: 'strange' is not a valid JobState"
+    assert (flagged.record, json.loads(flagged.raw)[0]["State"]) == (None, "STRANGE")
 
 
 def test_command_that_fails_is_a_scheduler_error(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.schedulers.base import JobRecord, JobState, LogPaths, SchedulerError
+from apps.clusters.schedulers.base import Flagged, JobRecord, JobState, LogPaths, SchedulerError
 from apps.clusters.schedulers.torque.logs import directives
 from apps.clusters.schedulers.torque.records import read_facts
 from apps.clusters.schedulers.torque.scheduler import Torque
@@ -121,7 +121,7 @@ def test_every_fact_of_an_end(server, torque) -> None:
     ],
 )
 def test_exit_status(server, torque, status, used, state, exit_code, signal) -> None:
-    end(server, start(server), 15, status, used=used)
+    end(server, start(server), 66, status, used=used)
 
     (record,) = collect(torque)
 
@@ -131,7 +131,7 @@ def test_exit_status(server, torque, status, used, state, exit_code, signal) -> 
 def test_deleted_while_it_ran_is_one_record_with_its_end(server, torque) -> None:
     text = start(server)
     server.record(at(10), "D", ID, "requestor=boss@login")
-    end(server, text, 11, 271)
+    end(server, text, 11, 271, used="00:06:00")
 
     (record,) = collect(torque)
 
@@ -220,15 +220,17 @@ def test_times_are_of_the_zone_that_is_given(server) -> None:
     assert (record.submitted_at, record.ended_at) == (end_of_it - timedelta(minutes=10), end_of_it)
 
 
-def test_bad_lines_are_left_out_and_named(server, torque, caplog) -> None:
+def test_bad_lines_are_flagged(server, torque) -> None:
     end(server, start(server), 15, 0)
     end(server, start(server, job_id="6.srv"), 15, "none", job_id="6.srv")
     server.record(at(15), "E", "bad id", "Exit_status=0")
     with (server.accounting / "20260310").open("ab") as file:
         file.write(b"99/99/2026 12:00:00;E;5.srv;Exit_status=0\n\xff\xfe\nno line\n03/10/2026 12:20:00;D;7.srv;reques")
 
-    assert [record.job_id for record in collect(torque)] == [ID]
-    assert all(job_id in caplog.text for job_id in ("5.srv", "6.srv", "bad id"))
+    found = collect(torque)
+    assert [record.job_id for record in found if isinstance(record, JobRecord)] == [ID]
+    flagged = "\n".join(record.raw for record in found if isinstance(record, Flagged))
+    assert all(text in flagged for text in ("5.srv", "6.srv", "bad id", "no line"))
 
 
 def test_text_of_users_hides_no_facts(server, torque) -> None:

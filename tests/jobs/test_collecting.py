@@ -21,7 +21,7 @@ from apps.jobs.domain.proof import Membership
 from apps.jobs.domain.records import record_of
 from apps.jobs.models import AccountMap, Collection, DirtyHour, Job, MaskingRule
 from tests.factories import clusters
-from tests.factories.jobs import AT, failed, record, store
+from tests.factories.jobs import AT, bare, failed, record, store
 
 
 def events():
@@ -148,7 +148,7 @@ def test_first_collection_looks_back_a_day_in_slices_that_join(alps, planned):
 
 def test_long_gap_is_collected_over_several_runs(alps, planned):
     collect_again(cluster=alps, since=AT - timedelta(days=5), at=AT)
-    planned.records = [record(1, ended_at=AT - timedelta(days=4, hours=23)), record(2)]
+    planned.records = [bare(1, submitted_at=AT - timedelta(days=5)), record(2)]
     runs = []
     while not runs or not runs[-1].caught_up:
         runs.append(collect_finished_jobs(cluster=alps, at=AT))
@@ -158,7 +158,7 @@ def test_long_gap_is_collected_over_several_runs(alps, planned):
 
 def test_job_known_late_to_accounting_is_found_by_the_hourly_look_back(alps, planned):
     collect_finished_jobs(cluster=alps, at=AT)
-    planned.records = [record(1, ended_at=AT - timedelta(hours=3))]
+    planned.records = [bare(1, submitted_at=AT - timedelta(hours=4))]
     assert collect_finished_jobs(cluster=alps, at=AT + timedelta(minutes=1)).new == 0
     assert collect_finished_jobs(cluster=alps, at=AT + timedelta(minutes=61)).new == 1
 

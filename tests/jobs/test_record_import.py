@@ -7,7 +7,7 @@ import pytest
 from django.core.management import call_command
 
 from apps.jobs.domain.record_import import import_records, lines_of
-from apps.jobs.models import Job, RejectedRecord
+from apps.jobs.models import FlaggedRecord, Job
 from tests.factories.jobs import AT
 
 GOOD = {
@@ -44,8 +44,8 @@ def test_batch_is_idempotent_and_bad_records_stop_no_others(alps, nova):
     assert (job.raw_id, job.wall_seconds, job.cpu_model, job.name) == (4711, 10_200, "EPYC 7543", "a|b\nc")
     again = import_records(cluster=alps, records=lines_of(texts), at=AT)
     assert (again.new, again.changed, again.unchanged) == (0, 0, 1)
-    assert RejectedRecord.objects.count() == 1 + len(BAD)
-    assert RejectedRecord.objects.filter(raw='{"job_id": "4712", "sta').exists()
+    assert FlaggedRecord.objects.count() == 1 + len(BAD)
+    assert FlaggedRecord.objects.filter(raw='{"job_id": "4712", "sta').exists()
 
 
 def test_api_takes_json_and_ndjson_from_the_opg_alone(alps, nova, client, shifter, liaison):

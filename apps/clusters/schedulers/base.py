@@ -202,6 +202,18 @@ class JobRecord:
         return LogPaths(stdout, stderr, "accounting")
 
 
+@dataclass(frozen=True, slots=True)
+class Flagged:
+    """A record as it came, and why it is wrong; `record` is what can be stored of it, None if nothing can.
+
+    `reason` is a sentence without values of the record: records are counted by it.
+    """
+
+    raw: str
+    reason: str
+    record: JobRecord | None = None
+
+
 class Scheduler(Protocol):
     """One batch system. Instances are cheap and hold no connection."""
 
@@ -212,8 +224,10 @@ class Scheduler(Protocol):
     def spool(self, directory: Path) -> Spool:
         """Return the spool at `directory`. Raises `SpoolError` if it is not a spool of this scheduler."""
 
-    def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
+    def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord | Flagged]:
         """Return every attempt that ended in [since, until), including jobs cancelled before they started.
+
+        A record that cannot be read is flagged, and stops no other.
 
         Raises `SchedulerError`. A second call for the same interval returns the same attempts, and any late ones.
         """
@@ -311,8 +325,11 @@ def current_jobs_of(counts: QueueCounts) -> Iterator[CurrentJobs]:
 class KnowsQueue(Protocol):
     """A scheduler that can list queued and running jobs."""
 
-    def current_jobs(self) -> Iterator[CurrentJobs]:
-        """Yield the jobs that have not ended, by submission and state. Raises `SchedulerError`."""
+    def current_jobs(self) -> Iterator[CurrentJobs | Flagged]:
+        """Yield the jobs that have not ended, by submission and state, and what cannot be read.
+
+        Raises `SchedulerError`.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Collect finished jobs from the accounting of each cluster."""
 
-import hashlib
+import json
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -13,15 +13,18 @@ from django.db import transaction
 
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
-from apps.clusters.schedulers.base import JobRecord, Scheduler, SchedulerError
+from apps.clusters.schedulers.base import Flagged, JobRecord, Scheduler, SchedulerError
+from apps.clusters.schedulers.plausibility import doubts_of, problem_of
 from apps.core.domain.events import publish
 from apps.core.domain.locks import exclusive_lock
-from apps.core.domain.masking import Masker, Rule
+from apps.core.domain.masking import Masker
 from apps.core.errors import InvalidTransition
+from apps.jobs.domain.flagged import keep_flagged
 from apps.jobs.domain.masking_rules import current_rules
 from apps.jobs.domain.proof import Membership, lock_proofs, prove_jobs
-from apps.jobs.domain.records import clean_text, differences, hour_of, key_of, values_of
+from apps.jobs.domain.records import clean_text, differences, hour_of, key_of, keyed_digest, values_of
 from apps.jobs.domain.rollups import mark_dirty
+from apps.jobs.enums import RecordSource
 from apps.jobs.models import Collection, Job
 
 log = logging.getLogger(__name__)
@@ -45,10 +48,14 @@ _COLLECTOR_LOCK = 4_716_001
 
 @dataclass(frozen=True)
 class Collected:
-    """Result of one run; `problem` says why it stopped, `caught_up` whether it reached the present."""
+    """Result of one run; `problem` says why it stopped, `caught_up` whether it reached the present.
+
+    `flagged` counts records that are wrong, again in each run that reads them.
+    """
 
     new: int = 0
     changed: int = 0
+    flagged: int = 0
     problem: str = ""
     caught_up: bool = False
 
@@ -71,27 +78,27 @@ def collect_finished_jobs(*, cluster: Cluster, at: datetime) -> Collected | None
 def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collected:
     recheck = collection.rechecked_at is None or at - collection.rechecked_at >= RECHECK_EVERY
     start = collection.collected_until - (RECHECK_REACH if recheck else OVERLAP)
-    new = changed = 0
+    new = changed = flagged = 0
     mine = Collection.objects.filter(pk=collection.pk)
     try:
         scheduler = adapter_of(cluster)
         slices = list(_slices(start, at - LAG))
         for since, until in slices[:SLICES_A_RUN]:
             for chunk in _chunks(_ask(scheduler, since, until)):
-                more_new, more_changed = store_records(cluster=cluster, records=chunk, at=at)
-                new, changed = new + more_new, changed + more_changed
+                more_new, more_changed, more_flagged = _store(cluster, chunk, at)
+                new, changed, flagged = new + more_new, changed + more_changed, flagged + more_flagged
             mine.filter(collected_until__lt=until).update(collected_until=until)
     except SchedulerError as error:
         reason = clean_text(str(error), 2000)
         if reason != collection.last_error:  # not every 15 s
             log.warning("cluster %s cannot be collected: %s", cluster.name, error)
         mine.update(last_run_at=at, last_error=reason)
-        return Collected(new, changed, problem=str(error))
+        return Collected(new, changed, flagged, problem=str(error))
     mine.update(last_run_at=at, last_success_at=at, last_error="")
     caught_up = len(slices) <= SLICES_A_RUN
     if recheck and caught_up:
         mine.update(rechecked_at=at)
-    return Collected(new, changed, caught_up=caught_up)
+    return Collected(new, changed, flagged, caught_up=caught_up)
 
 
 def collect_again(*, cluster: Cluster, since: datetime, at: datetime) -> Collection:
@@ -124,7 +131,7 @@ def _slices(since: datetime, until: datetime) -> Iterator[tuple[datetime, dateti
         since = end
 
 
-def _ask(scheduler: Scheduler, since: datetime, until: datetime) -> Iterator[JobRecord]:
+def _ask(scheduler: Scheduler, since: datetime, until: datetime) -> Iterator[JobRecord | Flagged]:
     try:
         yield from scheduler.finished_jobs(since=since, until=until)
     except SchedulerError:
@@ -134,10 +141,29 @@ def _ask(scheduler: Scheduler, since: datetime, until: datetime) -> Iterator[Job
         raise SchedulerError(f"{type(error).__name__}: {error}") from error
 
 
-def _chunks(records: Iterable[JobRecord]) -> Iterator[list[JobRecord]]:
+def _chunks(records: Iterable[JobRecord | Flagged]) -> Iterator[list[JobRecord | Flagged]]:
     rest = iter(records)
     while chunk := list(islice(rest, CHUNK)):
         yield chunk
+
+
+@transaction.atomic
+def _store(cluster: Cluster, read: Iterable[JobRecord | Flagged], at: datetime) -> tuple[int, int, int]:
+    """Store records and keep those that are wrong; return how many are new, changed, flagged."""
+    every = [one if isinstance(one, Flagged) else flagged_if_wrong(one, at=at) for one in read]
+    flagged = [one for one in every if isinstance(one, Flagged)]
+    records = [record for one in every if (record := one.record if isinstance(one, Flagged) else one)]
+    keep_flagged(cluster=cluster, flagged=flagged, source=RecordSource.ACCOUNTING, at=at)
+    return *store_records(cluster=cluster, records=records, at=at), len(flagged)
+
+
+def flagged_if_wrong(record: JobRecord, *, at: datetime) -> JobRecord | Flagged:
+    """Return a record, flagged if its times are impossible or its figures doubtful."""
+    problem, doubts = problem_of(record, at=at), " ".join(doubts_of(record))
+    if not problem and not doubts:
+        return record
+    raw = json.dumps(asdict(record), default=str)
+    return Flagged(raw, problem) if problem else Flagged(raw, doubts, record)
 
 
 @transaction.atomic
@@ -152,7 +178,7 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
     ids = {job_id for job_id, _, _ in wanted}
     known = {key_of(job): job for job in Job.objects.filter(cluster=cluster, job_id__in=ids)}
     rules = current_rules()
-    digests = {key: _digest(record, rules) for key, record in wanted.items()}
+    digests = {key: keyed_digest(repr((record, settings.CAPTURE_MASK_NAMES, rules))) for key, record in wanted.items()}
     masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules)
     values = {
         key: _without_secrets(values_of(record), masker) | {"record_digest": digests[key]}
@@ -188,13 +214,6 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
         data = {"jobs": [job.pk for job in stored], "failed": failed}
         publish(kind="jobs.collected", target=cluster, by="collector", at=at, data=data)
     return len(new), len(changed)
-
-
-def _digest(record: JobRecord, rules: list[Rule]) -> str:
-    """Return a hash of a record and the masking rules, with the key of masking: the record may hold secrets."""
-    key = hashlib.sha256(b"opsportal records" + settings.MASKING_KEY.encode()).digest()
-    content = repr((record, settings.CAPTURE_MASK_NAMES, rules)).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(content, key=key, digest_size=16).hexdigest()
 
 
 def _without_secrets(values: dict[str, Any], masker: Masker) -> dict[str, Any]:

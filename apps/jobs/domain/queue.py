@@ -12,11 +12,12 @@ from django.db.models import Count, Q
 
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
-from apps.clusters.schedulers.base import CurrentJobs, KnowsQueue, SchedulerError
+from apps.clusters.schedulers.base import CurrentJobs, Flagged, KnowsQueue, SchedulerError
+from apps.jobs.domain.flagged import keep_flagged
 from apps.jobs.domain.live import store_live
 from apps.jobs.domain.proof import SKEW, Claims
 from apps.jobs.domain.records import clean_text
-from apps.jobs.enums import Proof
+from apps.jobs.enums import Proof, RecordSource
 from apps.jobs.models import Job, QueueCount, QueueReading
 from apps.production.domain.work_start import record_work_start
 from apps.production.models import Request
@@ -50,13 +51,16 @@ def read_queue(*, cluster: Cluster, origins_of: Callable[[Cluster, Sequence[str]
         scheduler = adapter_of(cluster)
         if not isinstance(scheduler, KnowsQueue):
             raise SchedulerError(f"the adapter {cluster.scheduler} cannot be asked for its queue")
-        found = list(scheduler.current_jobs())
+        answer = list(scheduler.current_jobs())
     except Exception as error:  # a third party's adapter may raise anything
         if not isinstance(error, SchedulerError):
             log.exception("scheduler adapter %s failed", cluster.scheduler)
         reason = clean_text(str(error) or type(error).__name__, 2000)
         QueueReading.objects.update_or_create(cluster=cluster, defaults={"last_error": reason})
         return reason
+    found = [one for one in answer if not isinstance(one, Flagged)]
+    flagged = [one for one in answer if isinstance(one, Flagged)]
+    keep_flagged(cluster=cluster, flagged=flagged, source=RecordSource.QUEUE, at=at)
     origins = origins_of(cluster, sorted({one.spool_id for one in found}))
     store_queue(cluster=cluster, found=found, origins=origins, at=at)
     return ""

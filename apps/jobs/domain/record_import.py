@@ -1,6 +1,5 @@
 """Take job records from any system: check each, store the good ones, keep the bad ones as they came."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -9,15 +8,15 @@ from itertools import islice
 from typing import Any
 
 from apps.clusters.models import Cluster
-from apps.clusters.schedulers.base import JobRecord, JobState
+from apps.clusters.schedulers.base import Flagged, JobRecord, JobState
+from apps.clusters.schedulers.plausibility import doubts_of, problem_of
 from apps.jobs.domain.collection import CHUNK, store_records
-from apps.jobs.domain.record_values import AHEAD, BadRecord, read_number, read_time
-from apps.jobs.domain.records import clean_text, key_of
-from apps.jobs.models import Collection, RejectedRecord
+from apps.jobs.domain.flagged import keep_flagged
+from apps.jobs.domain.record_values import BadRecord, read_number, read_time
+from apps.jobs.domain.records import key_of
+from apps.jobs.enums import RecordSource
+from apps.jobs.models import Collection
 
-_MOST_RAW = 64_000
-#: CPU time is sampled: it may exceed wall time × cores by a little.
-_CPU_TOLERANCE = 1.1
 _TIMES = frozenset({"submitted_at", "started_at", "ended_at"})
 _NUMBERS = {
     name: kind
@@ -61,11 +60,11 @@ def import_records(*, cluster: Cluster, records: Iterable[object], at: datetime)
             try:
                 good.append(record_from(raw, at=at))
             except BadRecord as error:
-                bad.append(_rejected(cluster, raw, str(error), at))
+                bad.append(_flagged(raw, str(error)))
                 if len(done.problems) < MOST_PROBLEMS:
                     done.problems.append((number, str(error)))
         new, changed = store_records(cluster=cluster, records=good, at=at)
-        RejectedRecord.objects.bulk_create(bad, ignore_conflicts=True)
+        keep_flagged(cluster=cluster, flagged=bad, source=RecordSource.SENT, at=at)
         done.new, done.changed, done.rejected = done.new + new, done.changed + changed, done.rejected + len(bad)
         done.unchanged += len({key_of(record) for record in good}) - new - changed
     return done
@@ -113,26 +112,13 @@ def _value(name: str, value: object) -> Any:
 
 
 def _check(record: JobRecord, at: datetime) -> None:
-    if record.ended_at > at + AHEAD:
-        raise BadRecord("ended_at is in the future.")
-    if record.ended_at < (record.started_at or record.submitted_at):
-        raise BadRecord("The job ended before it started.")
-    if record.started_at and record.started_at < record.submitted_at - AHEAD:
-        raise BadRecord("The job started before it was submitted.")
-    if (
-        record.wall_seconds
-        and record.cpus
-        and record.cpu_seconds > 60 + _CPU_TOLERANCE * record.wall_seconds * record.cpus
-    ):
-        raise BadRecord("cpu_seconds exceeds wall_seconds × cpus. Are the units seconds?")
+    """Raise `BadRecord` also of doubtful figures: who sent the record can correct it."""
+    if wrong := problem_of(record, at=at) or " ".join(doubts_of(record)):
+        raise BadRecord(wrong)
 
 
-def _rejected(cluster: Cluster, raw: object, reason: str, at: datetime) -> RejectedRecord:
-    text = raw if isinstance(raw, str) else json.dumps(raw, default=str, sort_keys=True)
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return RejectedRecord(
-        cluster=cluster, digest=digest, raw=clean_text(text, _MOST_RAW), reason=reason[:500], received_at=at
-    )
+def _flagged(raw: object, reason: str) -> Flagged:
+    return Flagged(raw if isinstance(raw, str) else json.dumps(raw, default=str, sort_keys=True), reason)
 
 
 def lines_of(pieces: Iterable[str]) -> Iterator[object]:

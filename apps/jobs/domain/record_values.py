@@ -1,12 +1,9 @@
 """Values in records that other systems and jobs send: times and numbers, checked."""
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from django.utils.dateparse import parse_datetime
-
-#: Clocks of other systems may be ahead by so much.
-AHEAD = timedelta(minutes=5)
 
 
 class BadRecord(ValueError):

@@ -1,14 +1,17 @@
 """Conversion between accounting records and job rows."""
 
+import hashlib
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
+from django.conf import settings
 from django.db import models
 
 from apps.clusters.schedulers.base import JobRecord, JobState
+from apps.clusters.schedulers.plausibility import MOST_TEXT
 from apps.jobs.models import Job
 
 #: What identifies one attempt within its cluster.
@@ -57,6 +60,12 @@ def clean_text(text: str, limit: int | None = None) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")[:limit]
 
 
+def keyed_digest(content: str) -> str:
+    """Return a hash of a text that may hold secrets, with the key of masking."""
+    key = hashlib.sha256(b"opsportal records" + settings.MASKING_KEY.encode()).digest()
+    return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), key=key, digest_size=16).hexdigest()
+
+
 @cache
 def _fitters() -> dict[str, Callable[[Any], Any]]:
     return {name: _fitter(name, Job._meta.get_field(name)) for name in RECORD_FIELDS}
@@ -65,7 +74,7 @@ def _fitters() -> dict[str, Callable[[Any], Any]]:
 def _fitter(name: str, field: Any) -> Callable[[Any], Any]:
     """Return the function that makes a value fit its field."""
     if isinstance(field, models.CharField | models.TextField):
-        return lambda text: clean_text(str(text), field.max_length)
+        return lambda text: clean_text(str(text), field.max_length or MOST_TEXT)
     if isinstance(field, models.FloatField):
         return lambda value: value if math.isfinite(value) else 0.0
     if limits := _SECONDS if name.endswith("_seconds") else _RANGES.get(field.get_internal_type()):

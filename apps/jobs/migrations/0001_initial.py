@@ -282,17 +282,20 @@ class Migration(migrations.Migration):
             field=models.CharField(blank=True, help_text='Software release of the stage, if the request is proven.', max_length=100),
         ),
         migrations.CreateModel(
-            name='RejectedRecord',
+            name='FlaggedRecord',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('source', models.CharField(choices=[('accounting', 'Accounting'), ('queue', 'Queue'), ('sent', 'Sent to the portal')], max_length=16)),
                 ('digest', models.CharField(help_text='Of the whole record: a repeated one is kept once.', max_length=32)),
-                ('raw', models.TextField(help_text='At most 64,000 characters.')),
+                ('raw', models.TextField(help_text='At most 64,000 characters, secrets masked.')),
                 ('reason', models.CharField(max_length=500)),
+                ('stored', models.BooleanField(help_text='The job is there, with what can be trusted of the record.')),
                 ('received_at', models.DateTimeField()),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('cluster', 'digest'), name='rejected_record_once')],
+                'indexes': [models.Index(fields=['-received_at', '-id'], name='flagged_record_newest')],
+                'constraints': [models.UniqueConstraint(fields=('cluster', 'digest'), name='flagged_record_once')],
             },
         ),
         migrations.CreateModel(

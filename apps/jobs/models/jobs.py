@@ -19,6 +19,7 @@ from apps.jobs.enums import (
     MappedName,
     MaskedPart,
     Proof,
+    RecordSource,
 )
 from apps.production.models import Request
 
@@ -332,17 +333,20 @@ class DirtyHour(models.Model):
         return f"{self.counts} of {self.hour:%Y-%m-%d %H}h"
 
 
-class RejectedRecord(models.Model):
-    """A job record that was sent to the portal and could not be stored: as it came, with the reason."""
+class FlaggedRecord(models.Model):
+    """A job record that is wrong: as it came, with the reason."""
 
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
+    source = models.CharField(max_length=16, choices=RecordSource)
     digest = models.CharField(max_length=32, help_text="Of the whole record: a repeated one is kept once.")
-    raw = models.TextField(help_text="At most 64,000 characters.")
+    raw = models.TextField(help_text="At most 64,000 characters, secrets masked.")
     reason = models.CharField(max_length=500)
+    stored = models.BooleanField(help_text="The job is there, with what can be trusted of the record.")
     received_at = models.DateTimeField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["cluster", "digest"], name="rejected_record_once")]
+        constraints = [models.UniqueConstraint(fields=["cluster", "digest"], name="flagged_record_once")]
+        indexes = [models.Index(fields=["-received_at", "-id"], name="flagged_record_newest")]
 
     def __str__(self) -> str:
         return f"{self.cluster}: {self.reason}"

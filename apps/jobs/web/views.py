@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet, Sum
 from django.forms import Form
 from django.http import HttpResponse
@@ -19,6 +20,7 @@ from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.jobs.domain import claims as domain
 from apps.jobs.domain import totals
+from apps.jobs.domain.flagged import KEPT, flagged_reasons, flagged_records
 from apps.jobs.domain.jobs import collections, jobs_for_list, totals_as_of, with_columns
 from apps.jobs.domain.live import live_counts, live_reasons
 from apps.jobs.domain.phases.stuck import stuck_phases
@@ -77,6 +79,7 @@ def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:
         "tabs": _tabs(request, state.value),
         "read_at": read_at,
         "missing": missing,
+        "sees_errors": is_opg(request.user),
     }
     return render(request, "jobs/live.html", context)
 
@@ -131,9 +134,28 @@ def phases(request: AuthenticatedRequest) -> HttpResponse:
         "stuck": stuck_phases(request.user, at=now)[:_MOST_STUCK],
         "now": now,
         "tabs": _tabs(request, "phases"),
-        "on_phases": True,
+        "sees_errors": is_opg(request.user),
+        "place": "phases",
     }
     return render(request, "jobs/phases.html", context)
+
+
+@require_safe
+def flagged(request: AuthenticatedRequest) -> HttpResponse:
+    """List records that are wrong, with their reasons; for the OPG, because they may be of any experiment."""
+    if not is_opg(request.user):
+        raise PermissionDenied
+    asked = {name: request.GET.get(name, "")[:500] for name in ("cluster", "reason")}
+    context = {
+        **asked,
+        "reasons": flagged_reasons(),
+        "page": newest_first(flagged_records(**asked), by="received_at", query=request.GET, size=20),
+        "kept_days": KEPT.days,
+        "tabs": _tabs(request, "flagged"),
+        "sees_errors": True,
+        "place": "flagged",
+    }
+    return render(request, "jobs/flagged.html", context)
 
 
 @require_safe

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.schedulers.base import JobState, SchedulerError
+from apps.clusters.schedulers.base import Flagged, JobState, SchedulerError
 from apps.clusters.schedulers.htcondor import history
 from apps.clusters.schedulers.htcondor.classads import read_ad
-from apps.clusters.schedulers.htcondor.records import BadAd, read_record
+from apps.clusters.schedulers.htcondor.records import read_record
 from apps.clusters.schedulers.htcondor.scheduler import HTCondor
 from tests.htcondor_spool import banner, history_ad
 
 SAMPLES = Path(__file__).parents[4] / "shared" / "samples" / "htcondor"
 START = datetime(2026, 11, 20, 9, tzinfo=UTC)
 T = int(START.timestamp())
+DAY = timedelta(days=1)
 
 
 def ended(number, minutes, *, proc=0, written=True, **values):
@@ -96,12 +97,14 @@ def test_records_of_other_kinds_are_passed_over(path):
     assert jobs_of(history=path) == ["1.0", "2.0"]
 
 
-def test_an_ad_that_makes_no_sense_is_logged_and_the_others_are_read(path, caplog):
+def test_an_ad_that_makes_no_sense_is_flagged_and_the_others_are_read(path):
     bad = history_ad(2, QDate="x", CompletionDate=T) + banner(2, completed=T)
     path.write_bytes(ended(1, 1) + bad + b"*** Offset =\n" + ended(3, 3, Owner="\\n*** Offset = 0"))
 
-    assert jobs_of(history=path) == ["1.0", "3.0"]
-    assert "job 2.0: no QDate" in caplog.text
+    flagged, first, last = HTCondor("mice", {"history": str(path)}).finished_jobs(since=START, until=START + DAY)
+    assert (first.job_id, last.job_id) == ("1.0", "3.0")
+    assert "no QDate" in flagged.reason
+    assert 'QDate = "x"' in flagged.raw
 
 
 def test_jobs_with_a_file_each_are_read(tmp_path, path):
@@ -198,8 +201,10 @@ def test_output_that_is_nowhere_has_no_path(out):
 
 @pytest.mark.parametrize("values", [{"JobStatus": 5}, {"ClusterId": "x"}, {"QDate": 10**17}, {"CompletionDate": 1e300}])
 def test_an_ad_of_no_finished_job_is_refused(values):
-    with pytest.raises(BadAd):
-        record(**{"EnteredCurrentStatus": "x"} | values)
+    flagged = record(**{"EnteredCurrentStatus": "x"} | values)
+
+    assert isinstance(flagged, Flagged)
+    assert flagged.record is None
 
 
 @pytest.mark.skipif(not SAMPLES.exists(), reason="no samples here")

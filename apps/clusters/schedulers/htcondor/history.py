@@ -17,6 +17,8 @@ _BANNER = b"*** "
 _JOB_BANNER = re.compile(rb"\*\*\* Offset = .* CompletionDate = (-?\d+)(?: CurrentTime = (\d+))?\s*")
 _ROTATED = re.compile(r"\.\d{8}T\d{6}")
 _PER_JOB = re.compile(r"history\..+")
+#: The year 2242: a time in another unit than seconds, read to be flagged.
+_NO_TIME = 2**33
 _BLOCK_BYTES = 256 * 1024
 _MOST_AD_BYTES = 16 * 1024 * 1024
 
@@ -77,7 +79,8 @@ def _ads_backwards(file: BinaryIO, since: datetime, until: datetime) -> Generato
             return True  # written to the previous file, so ended before
         completed = int(banner[1]) if banner else -1
         # A removed job has no completion date; its ad has the time.
-        wanted, lines = banner is not None and (completed <= 0 or first <= completed < last), []
+        in_time = completed <= 0 or first <= completed < last or completed > _NO_TIME
+        wanted, lines = banner is not None and in_time, []
     if wanted:
         yield read_ad(reversed(lines))
     return False

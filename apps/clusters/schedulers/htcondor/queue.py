@@ -9,7 +9,14 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from apps.clusters.schedulers.base import CurrentJobs, CurrentState, QueueCounts, SchedulerError, current_jobs_of
+from apps.clusters.schedulers.base import (
+    CurrentJobs,
+    CurrentState,
+    Flagged,
+    QueueCounts,
+    SchedulerError,
+    current_jobs_of,
+)
 from apps.clusters.schedulers.commands import Commands
 
 _ATTRIBUTES = "ClusterId,ProcId,JobStatus,QDate,AccountingGroup,HoldReasonCode"
@@ -21,18 +28,21 @@ _STATES = {
     _TRANSFERRING: CurrentState.RUNNING,
     _SUSPENDED: CurrentState.RUNNING,
 }
+_NEEDED = ("ClusterId", "QDate", "JobStatus")
 #: Held by the schedd while input files are transferred.
 _SPOOLING = 16
 
 
-def current_jobs(commands: Commands, *, schedd: str = "", pool: str = "") -> Iterator[CurrentJobs]:
-    """Return the jobs that have not ended, by cluster of jobs, with one command. Raises `SchedulerError`."""
+def current_jobs(commands: Commands, *, schedd: str = "", pool: str = "") -> Iterator[CurrentJobs | Flagged]:
+    """Yield the jobs that have not ended, by cluster of jobs, with one command. Raises `SchedulerError`."""
     where = [*(("-pool", pool) if pool else ()), *(("-name", schedd) if schedd else ())]
     answer = commands.pieces("condor_q", *where, "-allusers", "-json", "-attributes", _ATTRIBUTES)
-    return current_jobs_of(read_queue(answer))
+    counts, flagged = read_queue(answer)
+    yield from current_jobs_of(counts)
+    yield from flagged
 
 
-def read_queue(pieces: Iterable[bytes]) -> QueueCounts:
+def read_queue(pieces: Iterable[bytes]) -> tuple[QueueCounts, list[Flagged]]:
     """Count the jobs in an answer. Raises `SchedulerError` if it is incomplete or not a list of objects."""
     text = b"".join(pieces).decode(errors="replace")
     try:
@@ -42,17 +52,23 @@ def read_queue(pieces: Iterable[bytes]) -> QueueCounts:
     if not isinstance(ads, list):
         raise SchedulerError("condor_q: its answer is no list of jobs")
     counts: QueueCounts = Counter()
+    flagged = []
     for ad in ads:
-        if isinstance(ad, dict) and (found := _read({str(name).casefold(): value for name, value in ad.items()})):
+        names = {str(name).casefold(): value for name, value in ad.items()} if isinstance(ad, dict) else {}
+        if missing := [name for name in _NEEDED if _number(names.get(name.casefold())) <= 0] or (
+            [] if "procid" in names else ["ProcId"]
+        ):
+            flagged.append(Flagged(json.dumps(ad), f"{missing[0]} is missing or not a number."))
+        elif found := _read(names):
             counts[found] += 1
-    return counts
+    return counts, flagged
 
 
 def _read(ad: Mapping[str, object]) -> tuple[str, int, CurrentState, str, str] | None:
-    """Return cluster, time of submission, state, account and hold code; None if the job has ended or is invalid."""
-    cluster, submitted, status = (_number(ad.get(name)) for name in ("clusterid", "qdate", "jobstatus"))
+    """Return cluster, time of submission, state, account and hold code; None if the job has ended."""
+    cluster, submitted, status = (_number(ad.get(name.casefold())) for name in _NEEDED)
     state = _STATES.get(status)
-    if state is None or cluster <= 0 or submitted <= 0 or "procid" not in ad:
+    if state is None:
         return None
     if state == CurrentState.HELD and _number(ad.get("holdreasoncode")) == _SPOOLING:
         state = CurrentState.QUEUED

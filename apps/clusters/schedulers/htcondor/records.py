@@ -1,10 +1,11 @@
-"""Job records from the ads of jobs that left the queue. An invalid ad raises `BadAd`."""
+"""Job records from the ads of jobs that left the queue. An ad that cannot be read, or is wrong, is flagged."""
 
 import re
 from datetime import UTC, datetime
 
-from apps.clusters.schedulers.base import JobRecord, JobState
-from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, number_of, text_of, truth_of
+from apps.clusters.schedulers.base import Flagged, JobRecord, JobState
+from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, number_of, text_of, truth_of, value_of
+from apps.clusters.schedulers.plausibility import checked
 
 _REMOVED, _COMPLETED, _HELD = 3, 4, 5
 _OUT_OF_RESOURCES, _OF_MEMORY = 34, 102
@@ -18,22 +19,26 @@ _SITES = (
     "MATCH_GLIDEIN_Site",
 )
 _NO_SITE = {"", "Unknown", "Local Job"}
+#: The schedd writes numbers here, not expressions.
+_MEASURED = ("RemoteUserCpu", "RemoteSysCpu", "RemoteWallClockTime", "CpusProvisioned", "ExitCode")
 _MEGABYTE = 1024 * 1024
 
 
-class BadAd(ValueError):
-    """An invalid ad; the message names the job and the reason."""
-
-
-def read_record(ad: Ad) -> JobRecord:
-    """Return the last attempt of a job, the one described by its ad. Raises `BadAd`."""
+def read_record(ad: Ad) -> JobRecord | Flagged:
+    """Return the last attempt of a job, the one described by its ad."""
     cluster, proc = integer_of(ad, "ClusterId"), integer_of(ad, "ProcId")
     if not cluster or proc is None:
-        raise BadAd("an ad without ClusterId and ProcId")
+        return Flagged(_raw(ad), "The ad has no ClusterId or ProcId.")
     try:
-        return _read(ad, cluster, proc)
+        record = _read(ad, cluster, proc)
     except (ValueError, OverflowError, OSError) as error:
-        raise BadAd(f"job {cluster}.{proc}: {error}") from error
+        return Flagged(_raw(ad), f"The ad cannot be read: {error}.")
+    doubts = [f"{name} cannot be read." for name in _MEASURED if value_of(ad, name) and number_of(ad, name) is None]
+    return checked(record, lambda: _raw(ad), doubts)
+
+
+def _raw(ad: Ad) -> str:
+    return b"\n".join(ad.values()).decode("utf-8", "backslashreplace")
 
 
 def _read(ad: Ad, cluster: int, proc: int) -> JobRecord:

@@ -1,19 +1,16 @@
 """The HTCondor adapter."""
 
-import logging
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
 
-from apps.clusters.schedulers.base import CurrentJobs, JobRecord, LogPaths, SchedulerError
+from apps.clusters.schedulers.base import CurrentJobs, Flagged, JobRecord, LogPaths, SchedulerError
 from apps.clusters.schedulers.commands import CommandScheduler
 from apps.clusters.schedulers.htcondor.history import ads_in_history, ads_of_jobs
 from apps.clusters.schedulers.htcondor.queue import current_jobs
-from apps.clusters.schedulers.htcondor.records import BadAd, read_record
+from apps.clusters.schedulers.htcondor.records import read_record
 from apps.clusters.schedulers.htcondor.spool import HTCondorSpool
-
-logger = logging.getLogger(__name__)
 
 #: Maximum size of the output of condor_q: about a million jobs.
 MOST_BYTES = 1 << 28
@@ -47,9 +44,12 @@ class HTCondor(CommandScheduler):
     def spool(self, directory: Path) -> HTCondorSpool:
         return HTCondorSpool(directory)
 
-    def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
-        """Yield the last attempt of every job that ended in [since, until) and left the queue, by time of end."""
-        found: dict[tuple[str, datetime, int], JobRecord] = {}
+    def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord | Flagged]:
+        """Yield the last attempt of every job that ended in [since, until) and left the queue, by time of end.
+
+        Ads that cannot be read come first.
+        """
+        found: dict[tuple[datetime, int, str, datetime, int], JobRecord | Flagged] = {}
         history, per_job = self._options.get("history"), self._options.get("per_job_history")
         if not history and not per_job:
             raise SchedulerError(f"cluster {self.cluster}: neither option `history` nor `per_job_history` is set")
@@ -58,16 +58,15 @@ class HTCondor(CommandScheduler):
             ads_of_jobs(Path(per_job), since=since) if per_job else (),
         )
         for ad in ads:
-            try:
-                record = read_record(ad)
-            except BadAd as error:
-                logger.error("history: left out: %s", error)
-                continue
-            if since <= record.ended_at < until:
-                found[record.job_id, record.submitted_at, record.attempt] = record
-        yield from sorted(found.values(), key=lambda record: (record.ended_at, record.raw_id, record.job_id))
+            read = read_record(ad)
+            record = read.record if isinstance(read, Flagged) else read
+            if record is None:
+                yield read
+            elif since <= record.ended_at < until:
+                found[record.ended_at, record.raw_id, record.job_id, record.submitted_at, record.attempt] = read
+        yield from (found[key] for key in sorted(found))
 
-    def current_jobs(self) -> Iterator[CurrentJobs]:
+    def current_jobs(self) -> Iterator[CurrentJobs | Flagged]:
         return current_jobs(self._commands, schedd=self._schedd, pool=self._pool)
 
     def log_paths(self, record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:

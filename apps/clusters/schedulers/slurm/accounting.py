@@ -1,29 +1,30 @@
 """Finished jobs from Slurm's accounting: rows of sacct become records, with stable numbers of attempts.
 
-An invalid row raises `BadRow`.
+A row that cannot be read, or is wrong, is yielded flagged.
 """
 
-import logging
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from apps.clusters.schedulers.base import JobRecord, JobState, SchedulerError
+from apps.clusters.schedulers.base import Flagged, JobRecord, JobState, SchedulerError
+from apps.clusters.schedulers.plausibility import checked
 from apps.clusters.schedulers.slurm.log_paths import fill_in
 from apps.clusters.schedulers.slurm.sacct import (
     Sacct,
+    is_duration,
+    is_size,
     read_duration,
     read_number,
     read_size,
     read_task_ids,
     read_time,
 )
-
-logger = logging.getLogger(__name__)
 
 FIELDS = [
     *("JobID", "JobIDRaw", "State", "ExitCode", "Reason", "Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw"),
@@ -35,15 +36,18 @@ _JOB_ID = re.compile(r"(?P<array>\d+)_(?P<task>\d+|\[[^\]]+\])|\d+\+\d+|\d+")
 _NO_TEXT = {"None", "Unknown", "None assigned", "(null)"}
 # With states, sacct selects by time of end and includes jobs that never started.
 _ENDED = "BOOT_FAIL,CANCELLED,COMPLETED,DEADLINE,FAILED,NODE_FAIL,OUT_OF_MEMORY,PREEMPTED,REQUEUED,TIMEOUT"
+_FIGURES: dict[str, Callable[[str], object]] = {
+    "ElapsedRaw": str.isdecimal,
+    "AllocCPUS": str.isdecimal,
+    "TotalCPU": is_duration,
+    "MaxRSS": is_size,
+    "ReqMem": is_size,
+}
 _GOES_ON = {"REQUEUED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}
 _HISTORY_FIELDS = ["JobID", "State", "Submit", "User", "SubmitLine"]
 _JOBS_A_QUERY = 500
 
 Row = dict[str, str]
-
-
-class BadRow(ValueError):
-    """An invalid row; the message names the job and the reason."""
 
 
 class Attempt(NamedTuple):
@@ -70,8 +74,8 @@ Attempts = dict[tuple[str, str], Attempt]
 
 def finished_jobs(
     sacct: Sacct, *, cluster: str, since: datetime, until: datetime, settled_before: datetime
-) -> Iterator[JobRecord]:
-    """Yield every attempt that ended in [since, until). A row that cannot be read is logged and left out.
+) -> Iterator[JobRecord | Flagged]:
+    """Yield every attempt that ended in [since, until), and rows that cannot be read.
 
     Raises `SchedulerError` if the jobs are those of a cluster that accounting calls otherwise than `cluster`: under a
     mistyped name all jobs of another one would be collected again.
@@ -97,13 +101,10 @@ def finished_jobs(
         some = due[first : first + _JOBS_A_QUERY]
         attempts = attempts_of(sacct, some)
         for rows in some:
-            try:
-                if rows.identity not in attempts:
-                    submission = f"job {rows.job['JobID']!r} submitted at {rows.job['Submit']!r}"
-                    raise BadRow(f"{submission}: not in its own history")
+            if rows.identity in attempts:
                 yield from read_records(rows, attempts[rows.identity])
-            except BadRow as error:
-                logger.error("accounting row left out: %s", error)
+            else:
+                yield Flagged(_raw(rows), "The job is not in its own history.")
 
 
 def attempts_of(sacct: Sacct, jobs: Iterable[JobRows]) -> Attempts:
@@ -153,19 +154,33 @@ def group_rows(rows: Iterable[Row]) -> Iterator[JobRows]:
         yield current
 
 
-def read_records(rows: JobRows, attempt: Attempt) -> Iterator[JobRecord]:
-    """Yield the record of an attempt, or one per task if they never started. Raises `BadRow`."""
+def read_records(rows: JobRows, attempt: Attempt) -> Iterator[JobRecord | Flagged]:
+    """Yield the record of an attempt, or one per task if they never started."""
     job = rows.job
     try:
         record = _read_record(rows, attempt)
         _, bracket, tasks = job["JobID"].partition("_[")
         task_ids = read_task_ids(tasks.rstrip("]")) if bracket else []
     except (ValueError, OverflowError) as error:
-        raise BadRow(f"job {job['JobID']!r} submitted at {job['Submit']!r}: {error}") from error
+        yield Flagged(_raw(rows), f"The row cannot be read: {error}")
+        return
     if not bracket:
-        yield record
+        yield checked(record, lambda: _raw(rows), _unreadable(rows))
     for task in task_ids:
         yield replace(record, job_id=f"{record.spool_id}_{task}")
+
+
+def _raw(rows: JobRows) -> str:
+    return json.dumps([rows.job, *rows.steps])
+
+
+def _unreadable(rows: JobRows) -> list[str]:
+    """Return a sentence for each figure that is given, but not as a number with its unit."""
+    return [
+        f"{name} cannot be read."
+        for name, reads in _FIGURES.items()
+        if any(value and not reads(value) for value in (row[name] for row in (rows.job, *rows.steps)))
+    ]
 
 
 def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:

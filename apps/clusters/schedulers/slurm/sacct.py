@@ -71,6 +71,14 @@ def read_time(text: str) -> datetime | None:
     return datetime.fromtimestamp(int(text), UTC) if text.isascii() and text.isdigit() and int(text) else None
 
 
+def is_duration(text: str) -> bool:
+    return _DURATION.fullmatch(text) is not None
+
+
+def is_size(text: str) -> bool:
+    return _SIZE.fullmatch(text) is not None
+
+
 def read_duration(text: str) -> float:
     """Read `[[days-]hours:]minutes:seconds[.fraction]` as seconds; anything else is 0."""
     match = _DURATION.fullmatch(text)

@@ -7,6 +7,7 @@ from pathlib import Path
 from apps.clusters.schedulers.base import (
     BatchJob,
     CurrentJobs,
+    Flagged,
     JobRecord,
     LogPaths,
     StoredCopy,
@@ -49,7 +50,7 @@ class Slurm(CommandScheduler):
     def spool(self, directory: Path) -> SlurmSpool:
         return SlurmSpool(directory)
 
-    def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
+    def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord | Flagged]:
         """Yield every attempt that ended in [since, until), from sacct. Raises `SchedulerError`."""
         settled_before = datetime.now(UTC) - SETTLING
         return accounting.finished_jobs(

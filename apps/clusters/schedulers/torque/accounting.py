@@ -1,19 +1,18 @@
 """Torque's accounting files: `server_priv/accounting/YYYYMMDD`, a line per event, in local time."""
 
-import logging
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from apps.clusters.schedulers.base import JobRecord, SchedulerError
-from apps.clusters.schedulers.torque.records import Event, attempts_of, read_facts
+from apps.clusters.schedulers.base import Flagged, JobRecord, SchedulerError
+from apps.clusters.schedulers.plausibility import checked
+from apps.clusters.schedulers.torque.records import Event, attempts_of, read_facts, unreadable_figures
 from apps.core.domain.masking import text
-
-logger = logging.getLogger(__name__)
 
 SETTLING = timedelta(minutes=10)  # how long after its deletion a job may end
 LOOKBACK_DAYS = 60  # how far back the first event of a job is searched
@@ -35,12 +34,16 @@ class Accounting:
     def __init__(self, directory: Path, zone: tzinfo | None) -> None:
         self.directory = directory
         self.zone = zone
+        self._bad_lines: list[Flagged] = []
 
-    def finished_jobs(self, *, since: datetime, until: datetime, settled_before: datetime) -> Iterator[JobRecord]:
-        """Yield every attempt that ended in [since, until). Raises `SchedulerError`.
+    def finished_jobs(
+        self, *, since: datetime, until: datetime, settled_before: datetime
+    ) -> Iterator[JobRecord | Flagged]:
+        """Yield every attempt that ended in [since, until), and what cannot be read. Raises `SchedulerError`.
 
         The files of the interval name the jobs; earlier ones are read back to the first event of each.
         """
+        self._bad_lines = []
         days = self._days()
         first, last = self._day_of(since), self._day_of(until) + timedelta(days=1)
         lines = {day: self._lines(day) for day in days if first <= day <= last}
@@ -49,13 +52,18 @@ class Accounting:
         for some in lines.values():
             self._add(events, some, ended)
         self._look_back(events, [day for day in days if first - timedelta(days=LOOKBACK_DAYS) <= day < first])
+        yield from self._bad_lines
         for job_id in sorted(events):
+            of_job = events[job_id]
+            raw = partial("\n".join, [f"{event.at:%Y-%m-%dT%H:%M:%SZ} {event.kind} {event.facts}" for event in of_job])
             try:
-                records = list(attempts_of(events[job_id], settled_before=settled_before))
+                records = list(attempts_of(of_job, settled_before=settled_before))
             except (ValueError, OverflowError) as error:
-                logger.error("accounting of job %s left out: %s", text(job_id), error)
+                yield Flagged(f"{text(job_id)}\n{raw()}", f"The events of the job cannot be read: {error}.")
                 continue
-            yield from (record for record in records if since <= record.ended_at < until)
+            for record in records:
+                if since <= record.ended_at < until:
+                    yield checked(record, raw, unreadable_figures(of_job))
 
     def _look_back(self, events: dict[bytes, list[Event]], days: list[date]) -> None:
         """Prepend the earlier events of each job, back to the one that queued it."""
@@ -77,7 +85,7 @@ class Accounting:
             try:
                 event = Event(self._time(line.time), text(line.kind), text(line.job_id), read_facts(text(line.facts)))
             except ValueError as error:
-                logger.error("line of job %s left out: %s", text(line.job_id), error)
+                self._bad_lines.append(Flagged(text(b";".join(line)), f"The line has {error}."))
             else:
                 events[line.job_id].append(event)
 
@@ -100,7 +108,13 @@ class Accounting:
         except OSError as error:
             raise SchedulerError(f"{path}: {error.strerror}") from error
         whole = content.split(b"\n")[:-1]  # a line without newline is incomplete
-        return [_Line(*parts) for line in whole if len(parts := line.split(b";", 3)) == 4]
+        split = [line.split(b";", 3) for line in whole]
+        self._bad_lines += [
+            Flagged(text(b";".join(parts)), "This is not a line of accounting.")
+            for parts in split
+            if parts[0] and len(parts) < 4
+        ]
+        return [_Line(*parts) for parts in split if len(parts) == 4]
 
     def _days(self) -> list[date]:
         try:

@@ -1,7 +1,7 @@
 """Job records from events in Torque's accounting."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -165,6 +165,16 @@ def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
     )
 
 
+def unreadable_figures(events: Iterable[Event]) -> list[str]:
+    """Return a sentence for each figure that is given, but not as a time, duration or size."""
+    facts = [fact for event in events for fact in event.facts.items()]
+    return [
+        f"{name} cannot be read."
+        for name, read in _FIGURES.items()
+        if any(given == name and value and read(value) is None for given, value in facts)
+    ]
+
+
 def read_time(text: str) -> datetime | None:
     """Read seconds since 1970."""
     return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9][0-9]{0,10}", text) else None
@@ -191,3 +201,13 @@ def _slots(text: str) -> int:
         first, dash, last = part.partition("-")
         count += int(last) - int(first) + 1 if dash and first.isdecimal() and last.isdecimal() else 1
     return count
+
+
+_FIGURES: dict[str, Callable[[str], object]] = {
+    "ctime": read_time,
+    "start": read_time,
+    "end": read_time,
+    "resources_used.walltime": _duration,
+    "resources_used.cput": _duration,
+    "resources_used.mem": _size,
+}

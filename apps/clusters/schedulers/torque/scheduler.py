@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from apps.clusters.schedulers.base import CurrentJobs, JobRecord, LogPaths, SchedulerError
+from apps.clusters.schedulers.base import CurrentJobs, Flagged, JobRecord, LogPaths, SchedulerError
 from apps.clusters.schedulers.commands import CommandScheduler
 from apps.clusters.schedulers.torque.accounting import SETTLING, Accounting
 from apps.clusters.schedulers.torque.logs import derived_paths, described_paths
@@ -39,7 +39,7 @@ class Torque(CommandScheduler):
     def spool(self, directory: Path) -> TorqueSpool:
         return TorqueSpool(directory)
 
-    def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord]:
+    def finished_jobs(self, *, since: datetime, until: datetime) -> Iterator[JobRecord | Flagged]:
         """Yield every attempt that ended in [since, until), from the accounting files. Raises `SchedulerError`."""
         if self._accounting is None:
             raise SchedulerError(f"cluster {self.cluster}: the option `accounting` is not set")

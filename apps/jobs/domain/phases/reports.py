@@ -8,9 +8,10 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
+from apps.clusters.schedulers.plausibility import AHEAD
 from apps.core.errors import NotAllowed
 from apps.jobs.domain.phases.tokens import PhaseToken
-from apps.jobs.domain.record_values import AHEAD, BadRecord, read_number, read_time
+from apps.jobs.domain.record_values import BadRecord, read_number, read_time
 from apps.jobs.domain.records import clean_text, hour_of
 from apps.jobs.domain.rollups import mark_dirty
 from apps.jobs.enums import Counted

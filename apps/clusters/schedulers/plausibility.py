@@ -1,0 +1,54 @@
+"""Records that cannot be right: flagged with the reason, and with their record if the rest of it can be trusted."""
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from apps.clusters.schedulers.base import Flagged, JobRecord
+
+#: Clocks of other systems may be ahead by so much.
+AHEAD = timedelta(minutes=5)
+#: Longer texts are cut where they are stored.
+MOST_TEXT = 64_000
+#: CPU time is sampled, and clocks are rounded: measured times may exceed their limit by so much.
+_TOLERANCE, _TOLERANCE_SECONDS = 1.1, 60
+_TEXTS = ("name", "comment", "work_dir", "submit_line", "stdout_path", "stderr_path")
+
+
+def checked(record: JobRecord, raw: Callable[[], str], doubts: Sequence[str] = ()) -> JobRecord | Flagged:
+    """Return a record read by an adapter, flagged if it is wrong or `doubts`, sentences, came up while reading it."""
+    if problem := problem_of(record):
+        return Flagged(raw(), problem)
+    if found := " ".join((*doubts, *doubts_of(record))):
+        return Flagged(raw(), found, record)
+    return record
+
+
+def problem_of(record: JobRecord, *, at: datetime | None = None) -> str:
+    """Return why the times of a record are impossible, also at a time; empty if they are possible."""
+    if at and record.ended_at > at + AHEAD:
+        return "ended_at is in the future."
+    if record.ended_at < (record.started_at or record.submitted_at):
+        return "The job ended before it started."
+    if record.started_at and record.started_at < record.submitted_at - AHEAD:
+        return "The job started before it was submitted."
+    return ""
+
+
+def doubts_of(record: JobRecord) -> list[str]:
+    """Return which figures and texts of a record cannot be right."""
+    doubts = []
+    if not math.isfinite(record.cpu_seconds):
+        doubts.append("cpu_seconds is not a number.")
+    elif record.wall_seconds and record.cpus and _exceeds(record.cpu_seconds, record.wall_seconds * record.cpus):
+        doubts.append("cpu_seconds exceeds wall_seconds × cpus. Are the units seconds?")
+    # Some schedulers add up the times of all attempts.
+    first_start = record.started_at if record.attempt == 1 else None
+    if first_start and _exceeds(record.wall_seconds, (record.ended_at - first_start).total_seconds()):
+        doubts.append("wall_seconds exceeds the time from start to end. Are the units seconds?")
+    too_long = [name for name in _TEXTS if len(getattr(record, name)) > MOST_TEXT]
+    return doubts + [f"{name} is longer than {MOST_TEXT:,} characters." for name in too_long]
+
+
+def _exceeds(seconds: float, limit: float) -> bool:
+    return seconds > _TOLERANCE_SECONDS + _TOLERANCE * limit

@@ -1,0 +1,63 @@
+"""Records that are wrong: kept as they came, with the reason, counted and listed for the OPG."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count, Max, QuerySet
+
+from apps.clusters.models import Cluster
+from apps.clusters.schedulers.base import Flagged
+from apps.core.domain.masking import Masker
+from apps.jobs.domain.masking_rules import current_rules
+from apps.jobs.domain.records import clean_text, keyed_digest
+from apps.jobs.enums import RecordSource
+from apps.jobs.models import FlaggedRecord
+
+#: Characters kept of a record.
+MOST_RAW = 64_000
+#: Reasons that a page lists, most records first.
+MOST_REASONS = 50
+KEPT = timedelta(days=90)
+
+
+def keep_flagged(*, cluster: Cluster, flagged: Iterable[Flagged], source: RecordSource, at: datetime) -> None:
+    """Keep records with their reasons, secrets masked; a repeated one once."""
+    found = list(flagged)
+    if not found:
+        return
+    masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=current_rules())
+    rows = [
+        FlaggedRecord(
+            cluster=cluster,
+            source=source,
+            digest=keyed_digest(one.raw),
+            raw=clean_text(masker.mask_text(one.raw[:MOST_RAW]), MOST_RAW),
+            reason=clean_text(one.reason, 500),
+            stored=one.record is not None,
+            received_at=at,
+        )
+        for one in found
+    ]
+    FlaggedRecord.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def flagged_reasons() -> list[dict[str, Any]]:
+    """Return how many records of each cluster have which reason, most first."""
+    counted = FlaggedRecord.objects.values("cluster__name", "reason", "stored").annotate(
+        records=Count("pk"), last_at=Max("received_at")
+    )
+    return [dict(row) for row in counted.order_by("-records", "cluster__name", "reason")[:MOST_REASONS]]
+
+
+def flagged_records(*, cluster: str = "", reason: str = "") -> QuerySet[FlaggedRecord]:
+    """Return the kept records, of a cluster and with a reason if they are given."""
+    wanted = {"cluster__name": cluster, "reason": reason}
+    given = {name: value for name, value in wanted.items() if value}
+    return FlaggedRecord.objects.filter(**given).select_related("cluster")
+
+
+def forget_flagged(*, at: datetime) -> None:
+    """Delete records that came longer than `KEPT` ago."""
+    FlaggedRecord.objects.filter(received_at__lt=at - KEPT).delete()
