@@ -204,6 +204,11 @@ class Environment(BaseSettings):
         default=[],
         description="Directories below which job logs can be read, separated by commas; see docs/security.md. None: no log is read.",
     )
+    LOG_EXCERPT_DAYS: int = Field(
+        default=365,
+        ge=0,
+        description="Days after which the kept ends of job logs, and the evidence in them, are deleted; verdicts stay. 0: never.",
+    )
     DATASET_CATALOGUE: str = Field(
         default="",
         description="Catalogue of the datasets of requests: `file:/PATH.json`, or a plugin's name and its address. Empty: datasets are not looked up.",

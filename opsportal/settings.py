@@ -35,6 +35,7 @@ PORTAL_VERSION = VERSION
 PORTAL_URL = ENV.PORTAL_URL
 VAR_DIR = ENV.VAR_DIR.absolute()
 LOG_ROOTS = [root.absolute() for root in ENV.LOG_ROOTS]
+LOG_EXCERPT_DAYS = ENV.LOG_EXCERPT_DAYS
 DATASET_CATALOGUE = ENV.DATASET_CATALOGUE
 CAPTURE_CLUSTER = ENV.CAPTURE_CLUSTER
 CAPTURE_SCHEDULER = ENV.CAPTURE_SCHEDULER
@@ -367,6 +368,7 @@ _EVERY_SECONDS = {
     "apps.archive.tasks.describe_captured": 60,
     "apps.archive.tasks.delete_expired": 86_400,
     "apps.diagnosis.domain.harvest.requeue_overdue": 30,
+    "apps.diagnosis.domain.excerpt_retention.delete_expired": 3_600,
     "apps.diagnosis.tasks.recount_causes": 15,
     "apps.diagnosis.domain.known_errors.changes.disable_expired": 300,
     "apps.diagnosis.domain.reclassification.continue_lost_runs": 60,

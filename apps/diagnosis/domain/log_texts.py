@@ -10,8 +10,8 @@ from apps.diagnosis.domain.attempts import attempts_of, open_own_log
 from apps.diagnosis.domain.facts import log_paths
 from apps.diagnosis.engine.compressed import opened_text
 from apps.diagnosis.engine.tail import WHOLE_BYTES, LogError, LogPart
-from apps.diagnosis.enums import Stream
-from apps.diagnosis.models import LogExcerpt
+from apps.diagnosis.enums import HarvestState, Stream
+from apps.diagnosis.models import LogExcerpt, LogHarvest
 from apps.jobs.models import Job
 
 _STEP = 1024 * 1024
@@ -98,13 +98,20 @@ def open_log_text(job: Job, stream: Stream) -> Iterator[LogText]:
             descriptor, part = stack.enter_context(open_file_text(job, stream, path))
         except LogError as error:
             if excerpt is None:
-                never = "It never ran, so it wrote none."
-                raise NoLog(never if job.started_at is None else f"{error}.") from None
+                raise NoLog(_why_none(job, error)) from None
             text = stack.enter_context(_excerpt_text(excerpt, f"{error}. Showing the stored excerpt."))
         else:
             size = part.size_in(os.fstat(descriptor).st_size)
             text = LogText(descriptor, min(part.start, size), size, 1 if part.start == 0 else None)
         yield text
+
+
+def _why_none(job: Job, error: LogError) -> str:
+    """Return why there is nothing to show of a job's log, in sentences."""
+    if job.started_at is None:
+        return "It never ran, so it wrote none."
+    was_read = LogHarvest.objects.filter(job=job, state=HarvestState.DONE).exists()
+    return f"{error}.{' The excerpt that was kept of it has been deleted.' if was_read else ''}"
 
 
 @contextmanager
