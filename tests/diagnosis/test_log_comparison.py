@@ -49,7 +49,7 @@ def test_success_on_the_same_host_is_compared_and_the_logs_part_at_the_error(fam
     assert [row.row.right_text for row in found.rows if isinstance(row, ShownRow) and row.is_new][-1].endswith("65")
     assert isinstance(found.rows[0], ShownFold)
     assert found.phases[0][0] == "reco"
-    assert compare_logs(failed, user=shifter, stream=Stream.STDOUT, other_id=near.pk).other == near
+    assert compare_logs(failed, user=shifter, stream=Stream.STDOUT, chosen=near).other == near
 
 
 def test_what_cannot_be_compared_is_said(family, make_job, shifter, roots, client):

@@ -172,6 +172,11 @@ def test_page_works_as_links_and_keeps_hostile_text_as_text(client, shifter, rea
         assert client.get(address, query).status_code == 200
     for query in ({"line": "99999999"}, {"at": "9" * 18, "to": "1"}, {"open": "5-2"}, {"level": "x"}, {"since": "-1"}):
         assert client.get(address, query).status_code == 200
+    wrong = ({"at": "x"}, {"line": "x"}, {"level": "x"}, {"stream": "x"})
+    assert all("is not a valid value of" in client.get(address, query).content.decode() for query in wrong)
+    compared = client.get(f"/jobs/{job.pk}/log/compare/", {"with": "99999"}).content.decode()
+    assert "“99999” is not a valid value of “with”: expected the number of a job you may see." in compared
+    assert client.get(f"{address}raw/", {"stream": "x"}).status_code == 404
     part = client.get(address, {"open": "0-200"}, headers={"HX-Request": "true"}).content.decode()
     assert "<html" not in part
     assert "Job 4711 on wn-7" in part

@@ -95,6 +95,25 @@ def test_a_token_is_of_one_array_and_of_the_portal_and_expires(client, alps, nov
     assert [array_of(job) for job in ("86_3", "86[3].server", "86.0", "86", "x1")] == ["86", "86", "86", "86", "x1"]
 
 
+def test_a_token_of_a_deleted_experiment_or_unknown_fields_are_refused(client, alps, nova):
+    token, phase = token_of(alps, nova), {"name": "reco", "started_at": int(time.time())}
+    body = {"job_id": "1", "hosts": "node01", "phases": [phase]}
+    answer = client.post(
+        "/api/v1/phases/", body, content_type="application/json", headers={"Authorization": f"Bearer {token}"}
+    )
+    assert (answer.status_code, list(answer.json())) == (400, ["hosts"])
+    nova.delete()
+    answer = post(client, token, [phase])
+    assert (answer.status_code, "no longer exists" in answer.json()["detail"]) == (403, True)
+
+
+def test_a_wrong_period_is_named(client, alps, shifter):
+    client.force_login(shifter)
+    for days, wrong in (("x", True), ("30", False)):
+        page = client.get(f"/jobs/phases/?days={days}").content.decode()
+        assert ("is not a valid value of “days”: expected 1, 7, 30 or 90" in page) == wrong
+
+
 def test_tokens_are_given_to_members_of_the_experiment(client, alps, nova):
     body = {"cluster": "alps", "experiment": "NOVA"}
     client.force_login(people.person("stranger"))
@@ -198,7 +217,10 @@ def test_program_reports_offline_and_online_and_never_fails_a_job(run, send_by):
     wrong = finished(run("run", "reco", "sh", "-c", "exit 3", OPSPORTAL_PHASE_TOKEN="no", send_by=send_by))
     assert wrong[0] == 3
     assert "refused the phases (HTTP 401)" in wrong[2]
-    assert finished(run("run", "x", "sh", "-c", "exit 4", TMPDIR="/proc/none"))[0] == 4
+    for arguments in (("x",), ("x", "--"), ("--",)):
+        for directory in ({}, {"TMPDIR": "/proc/none"}):
+            assert finished(run("run", *arguments, "sh", "-c", "exit 4", **away | directory))[0] == 4
+    assert finished(run("run", TMPDIR="/proc/none"))[0] == 0
 
 
 @pytest.mark.django_db(transaction=True)

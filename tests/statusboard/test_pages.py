@@ -275,7 +275,8 @@ def test_calendar_shows_windows_and_incidents_of_a_month(client, liaison, samweb
     assert text.count("New disks") >= 1
     assert "&lt;b&gt;No answer" in text
     assert "New disks" not in client.get(f"/services/windows/calendar/?month={month}&service={other}").content.decode()
-    assert client.get("/services/windows/calendar/?month=2026-13").status_code == 200
+    wrong = client.get("/services/windows/calendar/?month=2026-13").content.decode()
+    assert "“2026-13” is not a valid value of “month”" in wrong
     assert client.get("/services/windows/calendar/?service=nope").status_code == 404
 
 

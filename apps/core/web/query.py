@@ -1,23 +1,45 @@
 """Parameters of query strings."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, TypeVar
 
 import django_filters
+from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.forms import CheckboxSelectMultiple, Form, MultipleChoiceField
+from django.http import HttpRequest
 from django.utils.datastructures import MultiValueDict
 
+T = TypeVar("T")
+
 MAX_VALUES = 100
+#: Of a wrong value, so much is repeated in the message about it.
+_SHOWN = 40
 
 
 def number_in(query: Mapping[str, str], name: str) -> int | None:
     """Return a parameter as a row number; None if it is missing or not one."""
-    text = query.get(name, "")
+    return number_of(query.get(name, ""))
+
+
+def number_of(text: str) -> int | None:
+    """Return a row number; None if the text is not one."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def read_query(request: HttpRequest, name: str, read: Callable[[str], T | None], *, expected: str) -> T | None:
+    """Return a parameter as `read` returns it; None if it is missing.
+
+    If `read` returns None, the page reports what was `expected`, so that it does not seem to show what was requested.
+    """
+    text = request.GET.get(name, "")
+    found = read(text) if text else None
+    if text and found is None:
+        messages.warning(request, f"“{text[:_SHOWN]}” is not a valid value of “{name}”: expected {expected}.")
+    return found
 
 
 class _Choices(MultipleChoiceField):

@@ -22,6 +22,7 @@ from apps.core import charts
 from apps.core.domain.events import events_of
 from apps.core.errors import DomainError, NotAllowed
 from apps.core.web.errors import show_errors
+from apps.core.web.query import read_query
 from apps.diagnosis.domain import group_list, groups
 from apps.diagnosis.domain.causes import last_decided_at
 from apps.diagnosis.enums import GROUP_MOVES, GroupStatus
@@ -70,12 +71,14 @@ def _period(request: AuthenticatedRequest) -> Period:
 @require_safe
 def failures(request: AuthenticatedRequest) -> HttpResponse:
     """Show failure groups in three sections, from hourly totals; the period starts and ends on the hour."""
-    period, view = _period(request), request.GET.get("view", "")
+    period = _period(request)
+    names = {name: name for name in VIEWS if name}
+    view = read_query(request, "view", names.get, expected=f"one of {', '.join(names)}") or ""
     everything = group_list.group_rows(period.totals)
     midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
     views = {name: group_list.in_view(everything, name, request.user, since=midnight) for name in VIEWS}
     wanted = period.chosen.form.cleaned_data.get("status") if period.chosen.is_valid() else ""
-    rows = everything if wanted else views.get(view, views[""])
+    rows = everything if wanted else views[view]
     page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     group_list.add_details(page.object_list, period.totals, end=period.end)
     for row in page.object_list:
@@ -85,7 +88,7 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         "filter": period.chosen,
         "facets": group_list.facets_of(period.totals, everything),
         "views": [(name, label, len(views[name])) for name, label in VIEWS.items()],
-        "view": view if view in VIEWS else "",
+        "view": view,
         "divided": group_list.sections_of(rows, page.object_list),
         "page": page,
         "jobs": sum(row.jobs for row in everything),

@@ -9,7 +9,7 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.core.web.query import number_in
+from apps.core.web.query import number_in, number_of, read_query
 from apps.diagnosis.domain.facts import log_paths
 from apps.diagnosis.domain.log_page.comparison import compare_logs
 from apps.diagnosis.domain.log_page.outline import Level
@@ -23,6 +23,7 @@ from apps.diagnosis.permissions import may_propose_known_errors
 from apps.jobs.models import Job
 
 _RANGE = re.compile(r"\s{0,9}(\d{1,18})(?:\s{0,9}[-–]\s{0,9}(\d{1,18}))?\s{0,9}")
+_STREAMS = {str(each): each for each in Stream}
 _LEVELS: dict[str, Level] = {"error": "error", "warning": "warning"}
 
 
@@ -31,8 +32,7 @@ def _job(request: AuthenticatedRequest, pk: int) -> Job:
 
 
 def _stream(request: AuthenticatedRequest) -> Stream | None:
-    name = request.GET.get("stream")
-    return Stream(name) if name in list(Stream) else None
+    return read_query(request, "stream", _STREAMS.get, expected="stdout or stderr")
 
 
 def _range(text: str) -> tuple[int, int] | None:
@@ -43,11 +43,13 @@ def _range(text: str) -> tuple[int, int] | None:
 
 @require_safe
 def log(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Show a log around its cause or the place in the query; invalid parameters are ignored."""
+    """Show a log around its cause or the place in the query; the page names parameters that are not valid."""
     job, query = _job(request, pk), request.GET
     if request.htmx and "open" not in query:
         return _log_card(request, job)
-    wanted = _range(query.get("line", ""))
+    wanted = read_query(request, "line", _range, expected="a line such as 12, or lines such as 12-34")
+    at, to = (read_query(request, name, number_of, expected="a number of bytes") for name in ("at", "to"))
+    level: Level | None = read_query(request, "level", _LEVELS.get, expected="error or warning")
     part = _range(query.get("open", "")) if request.htmx else None
     text = query.get("find", "")
     search = None
@@ -58,11 +60,11 @@ def log(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         job,
         stream=_stream(request),
         query=PageQuery(
-            at=number_in(query, "at"),
-            to=number_in(query, "to"),
+            at=at,
+            to=to,
             line=wanted if wanted is None else (min(wanted), max(wanted)),
             part=part,
-            only=_LEVELS.get(query.get("level", "")),
+            only=level,
             search=search,
             debug=query.get("debug") == "yes",
             fold=query.get("fold") != "no",
@@ -78,20 +80,31 @@ def log(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     """Return the card with the last lines, or more of its lines."""
     lines, before, at = (number_in(request.GET, name) for name in ("lines", "before", "at"))
-    view = log_view(job, stream=_stream(request), lines=lines if lines in LINE_CHOICES else 50, before=before, at=at)
+    view = log_view(
+        job,
+        stream=_STREAMS.get(request.GET.get("stream", "")),
+        lines=lines if lines in LINE_CHOICES else 50,
+        before=before,
+        at=at,
+    )
     template = "diagnosis/_log.html" if before is None else "diagnosis/_log_lines.html"
     return render(request, template, {"log": view, "job": job})
 
 
 @require_safe
 def compare(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Show a log beside that of a job of the same kind that succeeded; invalid parameters are ignored."""
+    """Show a log beside that of a job of the same kind that succeeded; the page names parameters that are not valid."""
     job, every_line = _job(request, pk), request.GET.get("lines") == "all"
     stream = _stream(request) or default_stream(job, tuple(name for name, _ in log_paths(job)))
-    other = number_in(request.GET, "with")
-    found = compare_logs(job, user=request.user, stream=stream, other_id=other, every_line=every_line)
+    other = read_query(request, "with", lambda text: _other(request, text), expected="the number of a job you may see")
+    found = compare_logs(job, user=request.user, stream=stream, chosen=other, every_line=every_line)
     context = {"found": found, "job": job, "every_line": every_line, "diagnosis": job_diagnosis(job)}
     return render(request, "diagnosis/log_compare.html", context)
+
+
+def _other(request: AuthenticatedRequest, text: str) -> Job | None:
+    jobs = Job.objects.visible_to(request.user).select_related("cluster", "experiment")
+    return jobs.filter(pk=number_of(text) or 0).first()
 
 
 class _Reader:
@@ -112,8 +125,10 @@ class _Reader:
 @require_safe
 def raw_log(request: AuthenticatedRequest, pk: int) -> HttpResponseBase:
     """Send a whole log as text, to look at or to keep."""
-    job = _job(request, pk)
-    stream = _stream(request) or default_stream(job, tuple(name for name, _ in log_paths(job)))
+    job, name = _job(request, pk), request.GET.get("stream", "")
+    if name and name not in _STREAMS:
+        raise Http404
+    stream = _STREAMS.get(name) or default_stream(job, tuple(name for name, _ in log_paths(job)))
     opened = ExitStack()
     try:
         text = opened.enter_context(open_log_text(job, stream))

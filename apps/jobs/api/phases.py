@@ -12,13 +12,13 @@ from rest_framework.exceptions import AuthenticationFailed, ValidationError
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from apps.accounts.api import ApiRequest, ApiView
 from apps.accounts.models import Experiment
 from apps.accounts.permissions import scope_of
 from apps.clusters.models import Cluster
 from apps.core.api.input import checked_data
+from apps.core.api.views import StrictView
 from apps.core.domain.tokens import bearer_token
 from apps.jobs.api.serializers import RecordProblemReader
 from apps.jobs.domain.phases.reports import StoredPhases, store_phases
@@ -86,7 +86,7 @@ class StoredPhasesReader(serializers.Serializer[Any]):
         return [{"record": number, "reason": reason} for number, reason in done.problems]
 
 
-class PhasesView(APIView):
+class PhasesView(StrictView):
     """Phases of jobs, as the jobs report them."""
 
     authentication_classes = [PhaseTokenAuthentication]

@@ -18,6 +18,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.clusters.schedulers.base import CurrentState
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
+from apps.core.web.query import read_query
 from apps.jobs.domain import claims as domain
 from apps.jobs.domain import totals
 from apps.jobs.domain.flagged import KEPT, flagged_reasons, flagged_records
@@ -37,6 +38,7 @@ from apps.production.web.lookup import request_or_404
 
 #: Stuck phases on their page.
 _MOST_STUCK = 100
+_PERIODS = ((1, "last 24 hours"), (7, "last 7 days"), (30, "last 30 days"), (90, "last 90 days"))
 #: Tabs of jobs that have not finished, and the heading of their reasons.
 LIVE_TABS = {
     CurrentState.QUEUED: "Why are jobs queued?",
@@ -47,8 +49,9 @@ LIVE_TABS = {
 
 @require_safe
 def job_list(request: AuthenticatedRequest) -> HttpResponse:
-    if request.GET.get("tab") in list(LIVE_TABS):
-        return _live(request, CurrentState(request.GET["tab"]))
+    tabs = {str(tab): tab for tab in LIVE_TABS}
+    if tab := read_query(request, "tab", tabs.get, expected=f"one of {', '.join(tabs)}"):
+        return _live(request, tab)
     jobs = JobFilter(request.GET, queryset=jobs_for_list(request.user), request=request)
     shown = jobs.qs if jobs.is_valid() else jobs.queryset.none()
     page = newest_first(shown, by="ended_at", query=request.GET)
@@ -118,7 +121,7 @@ def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:
 def phases(request: AuthenticatedRequest) -> HttpResponse:
     """Show where the jobs of stages spend their time, by phase, and the phases that are stuck."""
     now = timezone.now()
-    days = int(request.GET["days"]) if request.GET.get("days") in {"1", "7", "30", "90"} else 7
+    days = read_query(request, "days", {str(days): days for days, _ in _PERIODS}.get, expected="1, 7, 30 or 90") or 7
     asked = {name: request.GET.get(name, "")[:64] for name in ("request", "stage")}
     rows = phase_sums(
         request.user, since=hour_of(now - timedelta(days=days)), request_key=asked["request"], stage=asked["stage"]
@@ -127,7 +130,7 @@ def phases(request: AuthenticatedRequest) -> HttpResponse:
         "request_key": asked["request"],
         "stage": asked["stage"],
         "days": days,
-        "choices": [(1, "last 24 hours"), (7, "last 7 days"), (30, "last 30 days"), (90, "last 90 days")],
+        "choices": _PERIODS,
         "rows": rows,
         "most_rows": MOST_ROWS,
         "longest": max((row.wall_seconds for row in rows), default=1),

@@ -9,6 +9,7 @@ from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
+from apps.core.web.query import read_query
 from apps.portal.pages.service import service_page
 from apps.statusboard.domain.incidents import incidents_of
 from apps.statusboard.models import Service
@@ -17,7 +18,8 @@ from apps.statusboard.models import Service
 @require_safe
 def service_detail(request: AuthenticatedRequest, slug: str) -> HttpResponse:
     service = get_object_or_404(Service.objects.select_related("source", "parent"), slug=slug)
-    zone, day = timezone.get_current_timezone(), _day(request.GET.get("day", ""))
+    zone = timezone.get_current_timezone()
+    day = read_query(request, "day", _day, expected="a date such as 2026-11-22")
     incidents = newest_first(incidents_of(service, day, zone), by="started_at", query=request.GET)
     context = service_page(service=service, user=request.user, at=timezone.now(), zone=zone)
     return render(request, "portal/service.html", {**context, "day": day, "page": incidents})

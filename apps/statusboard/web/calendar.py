@@ -8,6 +8,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.web.query import read_query
 from apps.statusboard.domain.calendar import month_of_services
 from apps.statusboard.models import Service
 from apps.statusboard.permissions import may_run_board
@@ -18,7 +19,7 @@ def calendar(request: AuthenticatedRequest) -> HttpResponse:
     """Show the month `?month=2026-11`, by default the current one, of all services or of `?service=SLUG`."""
     at, zone = timezone.now(), timezone.get_current_timezone()
     today = at.astimezone(zone).date()
-    month = _month(request.GET.get("month", "")) or today.replace(day=1)
+    month = read_query(request, "month", _month, expected="a month such as 2026-11") or today.replace(day=1)
     slug = request.GET.get("service", "")
     context = {
         "at": at,

@@ -13,6 +13,7 @@ from apps.accounts.models import User
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.events import events_of
 from apps.core.web.errors import show_errors
+from apps.core.web.query import read_query
 from apps.core.web.tables import csv_file
 from apps.diagnosis.domain.groups import visible_groups
 from apps.diagnosis.models import Verdict
@@ -55,8 +56,8 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
     given = form.cleaned_data if form.is_bound and form.is_valid() else {}
     limits = Limits(given.get("attempts", batches.ATTEMPTS), given.get("of_stage"))
     found = batches.dry_run(source=source, user=request.user, limits=limits)
-    shown = request.GET.get("list", "")
-    shown = shown if shown in LeftOut.values else ELIGIBLE
+    lists = {str(each): each.value for each in LeftOut} | {ELIGIBLE: ELIGIBLE}
+    shown = read_query(request, "list", lists.get, expected=f"one of {', '.join(lists)}") or ELIGIBLE
     rows = _listed(found, shown)
     if request.GET.get("format") == "csv":
         return _csv(f"retry-{kind}-{pk}-{shown}", rows)
@@ -133,8 +134,8 @@ def retry_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Show how far a batch is; refreshed while it goes on."""
     batch = _batch(request, pk)
     jobs = batch.jobs.filter(job__in=Job.objects.visible_to(request.user))
-    state = request.GET.get("state", "")
-    if state in RetryState.values:
+    states = {str(each): each for each in RetryState}
+    if state := read_query(request, "state", states.get, expected=f"one of {', '.join(states)}"):
         jobs = jobs.filter(state=state)
     page = Paginator(jobs.select_related("job__cluster", "submission__request"), PAGE_SIZE)
     events = events_of(batch.source or batch).filter(kind__startswith="retry.", data__batch=batch.pk)
@@ -150,7 +151,7 @@ def retry_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "may_change": batches.may_change(request.user, batch),
         "page": page.get_page(request.GET.get("page")),
         "states": [(name, label, counts[name]) for name, label in RetryState.choices if name in counts],
-        "state": state,
+        "state": state or "",
         "events": events,
     }
     return render(request, "submission/retry_batch.html", context)

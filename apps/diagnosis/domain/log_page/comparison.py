@@ -110,15 +110,12 @@ def _words(job: Job, other: Job, kind: str) -> str:
 
 
 def compare_logs(
-    job: Job, *, user: User, stream: Stream, other_id: int | None = None, every_line: bool = False
+    job: Job, *, user: User, stream: Stream, chosen: Job | None = None, every_line: bool = False
 ) -> LogComparison:
     """Compare the log of a job with that of a sibling, the best unless one is chosen."""
     siblings = siblings_of(job, user=user)
     found = LogComparison(job, stream, siblings)
-    other = next((each.job for each in siblings if each.job.pk == other_id), None)
-    if other is None and other_id is not None:
-        other = Job.objects.visible_to(user).select_related("cluster", "experiment").filter(pk=other_id).first()
-    other = other or (siblings[0].job if siblings else None)
+    other = chosen or (siblings[0].job if siblings else None)
     if other is None:
         return replace(found, problem="No job of the same request and stage, or of the same name, has completed yet.")
     found = replace(found, other=other)

@@ -6,8 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, QuerySet
 
+from apps.accounts.models import Experiment
+from apps.clusters.models import Cluster
 from apps.clusters.schedulers.plausibility import AHEAD
 from apps.core.errors import NotAllowed
 from apps.jobs.domain.phases.tokens import PhaseToken
@@ -45,8 +47,10 @@ def store_phases(*, token: PhaseToken, job_id: str, host: str, phases: Sequence[
     """Store what a job reports of its phases; repeating a report changes nothing, and an end once told stays.
 
     A phase is told by job, name and start: first without its end, later with it. A bad one stops no other. Raises
-    `NotAllowed` if the token is that of another job array.
+    `NotAllowed` if the token is that of another job array, or of an experiment or cluster that was deleted.
     """
+    if not Cluster.objects.filter(Exists(Experiment.objects.filter(pk=token.experiment)), pk=token.cluster).exists():
+        raise NotAllowed("The experiment or the cluster of this token no longer exists.")
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_PHASES_LOCK, token.label])
     array = array_of(job_id)

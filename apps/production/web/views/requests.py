@@ -7,10 +7,11 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.accounts.web.saved_views import views_context
 from apps.core.domain.pagination import in_order
+from apps.core.web.query import read_query
 from apps.core.web.tables import csv_file
 from apps.production.domain.content.revisions import compare, last_reviewed, revisions_of
 from apps.production.filters import ORDERS, RequestFilter, ordered
-from apps.production.models import Request, RequestRevision
+from apps.production.models import Request
 from apps.production.web.forms.request import writable_experiments
 from apps.production.web.lookup import request_or_404
 
@@ -37,8 +38,8 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
     )
     found = RequestFilter(request.GET, queryset=visible, request=request)
     shown = found.qs if found.is_valid() else visible.none()
-    sort = request.GET.get("sort", "")
-    sort = sort if sort.removeprefix("-") in ORDERS else "-created"
+    orders = {sign + name: sign + name for name in ORDERS for sign in ("", "-")}
+    sort = read_query(request, "sort", orders.get, expected=f"one of {', '.join(ORDERS)}") or "-created"
     by = ("-" if sort[0] == "-" else "") + ORDERS[sort.removeprefix("-")]
     if request.GET.get("format") == "csv" and found.is_valid():
         return csv_file("requests", _COLUMNS, map(_cells, shown.order_by(by, "-pk").iterator(chunk_size=500)))
@@ -71,15 +72,12 @@ def changes(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Compare version `?old=` (default: the last reviewed) with `?new=` (default: current)."""
     wanted = request_or_404(request.user, key)
     kept = revisions_of(wanted)
-    old = _chosen(kept, request.GET.get("old", "")) or last_reviewed(wanted)
-    new = _chosen(kept, request.GET.get("new", ""))
+    by_number = {str(revision.pk): revision for revision in kept}.get
+    old, new = (read_query(request, name, by_number, expected="a version of this request") for name in ("old", "new"))
+    old = old or last_reviewed(wanted)
     context = {
         "object": wanted,
         "revisions": kept,
         "comparison": compare(wanted, old=old, new=new) if old else None,
     }
     return render(request, "production/changes.html", context)
-
-
-def _chosen(kept: list[RequestRevision], sent: str) -> RequestRevision | None:
-    return next((revision for revision in kept if str(revision.pk) == sent), None)
