@@ -122,6 +122,9 @@ JOB_COLUMNS = {"verdict": "apps.diagnosis.domain.verdicts:marks_of"}
 
 # Dimensions of the statistics that other apps know: `opsportal.job_facts`, by name and dotted path.
 JOB_FACTS = {"diagnosis": "apps.diagnosis.domain.verdicts:facts_of"}
+
+# Words for values of the statistics: `opsportal.statistics_words`, by name and dotted path.
+STATISTICS_WORDS = {"diagnosis": "apps.diagnosis.domain.exit_codes:words_of"}
 TIME_WINDOWS = ENV.TIME_WINDOWS
 
 MIDDLEWARE = [

@@ -216,6 +216,7 @@ EXPECTED = {
     "diagnosis:causes": ALL,
     "diagnosis:compare-logs": OF_EXPERIMENT,
     "diagnosis:correct-verdict": OF_EXPERIMENT,
+    "diagnosis:exit-codes": ALL,
     "diagnosis:failed-jobs": ALL,
     "diagnosis:failures": ALL,
     "diagnosis:group": OF_EXPERIMENT,

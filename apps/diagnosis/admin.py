@@ -6,12 +6,13 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from apps.accounts.admin import user_of
-from apps.core.admin import EMPTY, ReadOnlyAdmin, register_read_only
+from apps.core.admin import EMPTY, PortalAdmin, ReadOnlyAdmin, register_read_only
 from apps.core.errors import DomainError
 from apps.diagnosis.domain.harvest import reanalyse_log
 from apps.diagnosis.models import (
     CauseTotals,
     Evidence,
+    ExitCodeMeaning,
     FailureGroup,
     GroupNote,
     KnownError,
@@ -37,6 +38,16 @@ class LogHarvestAdmin(ReadOnlyAdmin):
                 reanalyse_log(job=harvest.job, by=user_of(request), at=timezone.now())
             except DomainError as error:
                 messages.error(request, str(error))
+
+
+@admin.register(ExitCodeMeaning)
+class ExitCodeMeaningAdmin(PortalAdmin):
+    """What exit codes mean; rows that were edited keep their values when a release ships others."""
+
+    list_display = ["number", "kind", "scope", "name", "title", "category", "certain", "enabled"]
+    list_display_links = ["number", "title"]
+    list_filter = ["kind", "scope", "category", "certain", "enabled"]
+    search_fields = ["=number", "name", "title", "help"]
 
 
 register_read_only(

@@ -11,6 +11,7 @@ class DiagnosisConfig(AppConfig):
 
     def ready(self) -> None:
         post_migrate.connect(_load_known_errors, sender=self)
+        post_migrate.connect(_load_exit_codes, sender=self)
 
 
 def _load_known_errors(**_: Any) -> None:
@@ -20,3 +21,12 @@ def _load_known_errors(**_: Any) -> None:
 
     if KnownErrorChange._meta.db_table in connection.introspection.table_names():
         load_shipped(at=timezone.now())
+
+
+def _load_exit_codes(**_: Any) -> None:
+    """Load the exit codes that this version of the portal ships."""
+    from apps.diagnosis.domain.exit_codes import load_shipped_codes
+    from apps.diagnosis.models import ExitCodeMeaning
+
+    if ExitCodeMeaning._meta.db_table in connection.introspection.table_names():
+        load_shipped_codes()

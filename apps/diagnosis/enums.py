@@ -65,6 +65,23 @@ class ReasonKind(models.TextChoices):
     PLUGIN = "plugin", "Plugin"
 
 
+class CodeKind(models.TextChoices):
+    """What a number that a job ended with is."""
+
+    EXIT = "exit", "Exit code"
+    SIGNAL = "signal", "Signal"
+    HOLD = "hold", "Hold code"
+
+
+class CodeScope(models.TextChoices):
+    """Where an exit code has its meaning."""
+
+    EXPERIMENT = "experiment", "Experiment"
+    SCHEDULER = "scheduler", "Scheduler"
+    CONVENTION = "convention", "Convention"
+    PROGRAM = "program", "Program"
+
+
 class Overlap(models.TextChoices):
     """Whether a service had an outage while the job ran; missing data is not "no"."""
 

@@ -11,8 +11,8 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.core.web.moments import MomentFilter
 from apps.core.web.query import AnyOf
-from apps.diagnosis.enums import Category, GroupKind, GroupStatus, Role, VerdictKind
-from apps.diagnosis.models import CauseTotals, FailureGroup, KnownError, Verdict
+from apps.diagnosis.enums import Category, CodeScope, GroupKind, GroupStatus, Role, VerdictKind
+from apps.diagnosis.models import CauseTotals, ExitCodeMeaning, FailureGroup, KnownError, Verdict
 from apps.jobs.enums import NONE
 
 WINDOWS = [("24", "24 hours"), ("168", "7 days"), ("720", "30 days")]
@@ -156,3 +156,24 @@ class KnownErrors(_OfExperiment):
 
     def in_state(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         return rows.filter(_IN_STATE[value])
+
+
+class ExitCodes(AnyOf):
+    """Filters of what exit codes mean."""
+
+    number = django_filters.NumberFilter(label="Number", min_value=-(2**31), max_value=2**31 - 1)
+    scope = django_filters.ChoiceFilter(choices=CodeScope.choices, empty_label="Any")
+    name = django_filters.CharFilter(lookup_expr="iexact", max_length=64, label="Name")
+    category = django_filters.ChoiceFilter(choices=Category.choices, empty_label="Any")
+    q = django_filters.CharFilter(method="with_words", label="Search", max_length=200)
+
+    class Meta:
+        model = ExitCodeMeaning
+        fields = ["number", "scope", "name", "category", "q"]
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.none() if self.form.errors else super().filter_queryset(queryset)
+
+    def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        """Keep codes with these words in title, help or source."""
+        return rows.filter(Q(title__icontains=value) | Q(help__icontains=value) | Q(source__icontains=value))

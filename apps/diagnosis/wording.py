@@ -10,7 +10,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.enums import Category, Overlap, Stream, VerdictKind
 
 if TYPE_CHECKING:
-    from apps.diagnosis.engine.base import Block, Hit, JobFacts, Outage
+    from apps.diagnosis.engine.base import Block, ExitCode, Hit, JobFacts, Outage
     from apps.diagnosis.models import Verdict
 
 
@@ -50,11 +50,6 @@ END_STATES = {
     JobState.BOOT_FAIL: Wording("The node failed to boot", "The node did not boot for the job."),
     JobState.PREEMPTED: Wording("Preempted by a higher-priority job", "The job made room for one of higher priority."),
     JobState.REQUEUED: Wording("Requeued by the scheduler", "The scheduler starts the job again."),
-}
-EXIT_CODES = {
-    124: Wording("Exit code 124: timeout(1) killed a command", "A time limit inside the job was exceeded."),
-    126: Wording("Exit code 126: command not executable", "Check the command that the job runs."),
-    127: Wording("Exit code 127: command not found", "Check the command that the job runs and its environment setup."),
 }
 NO_OUTPUT = Wording(
     "Slurm could not open the output file or enter the working directory (signal 53)",
@@ -105,6 +100,12 @@ def _signal(number: int) -> str:
         return f"{number} ({signal.Signals(number).name})"
     except ValueError:
         return str(number)
+
+
+def exit_code(code: "ExitCode") -> Wording:
+    """Word an exit code whose meaning is certain."""
+    title = code.title[0].upper() + code.title[1:]
+    return Wording(f"{code.kind.label} {code.number}: {code.title}", code.help or f"{title}.")
 
 
 def cancelled_by_scheduler(reason: str) -> Wording:

@@ -88,9 +88,9 @@ def test_log_that_kills_its_worker_keeps_no_other_waiting(queued, at, monkeypatc
             raise KeyboardInterrupt
         return real(facts, *given, **more)
 
-    def noted(job):
+    def noted(job, **more):
         killing.at = job.pk
-        return facts_of(job)
+        return facts_of(job, **more)
 
     facts_of = analyses.facts_of
     monkeypatch.setattr(analyses, "facts_of", noted)

@@ -14,11 +14,11 @@ from apps.clusters.schedulers.base import JobState
 from apps.diagnosis import wording
 from apps.diagnosis.domain.attempts import attempts_by_job, open_own_log
 from apps.diagnosis.domain.decisions import Decision
-from apps.diagnosis.domain.facts import facts_of, outages_during_jobs
+from apps.diagnosis.domain.facts import codes_of_jobs, facts_of, outages_during_jobs
 from apps.diagnosis.domain.known_errors.current import current_classifiers
 from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.domain.log_windows import block_of
-from apps.diagnosis.engine.base import Block, LogClassifier, Outage, Reason
+from apps.diagnosis.engine.base import Block, ExitCode, LogClassifier, Outage, Reason
 from apps.diagnosis.engine.catalogue import Catalogue
 from apps.diagnosis.engine.compressed import opened_text
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
@@ -41,16 +41,17 @@ EVIDENCE_LIMIT = 200
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What jobs are judged with, fetched at once for many: classifiers, and by job its attempts and outages."""
+    """What jobs are judged with, fetched at once for many: classifiers, exit codes, and by job attempts and outages."""
 
     classifiers: Mapping[str, LogClassifier]
     attempts: Mapping[int, Sequence[Job]]
     outages: Mapping[int, Sequence[Outage]]
+    exit_codes: tuple[ExitCode, ...]
 
     @classmethod
     def of(cls, jobs: Sequence[Job]) -> Self:
         """Fetch the context of these jobs in a constant number of queries."""
-        return cls(current_classifiers(), attempts_by_job(jobs), outages_during_jobs(jobs))
+        return cls(current_classifiers(), attempts_by_job(jobs), outages_during_jobs(jobs), codes_of_jobs(jobs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, w
             if not block.is_whole:
                 limit = None if whole or block.file_bytes - block.begin <= WHOLE_BYTES else HEAD_BYTES
                 catalogue = context.classifiers[Catalogue.name]
-                before = survey(descriptor, block, facts_of(job), catalogue, limit_bytes=limit)
+                before = survey(descriptor, block, facts_of(job, codes=()), catalogue, limit_bytes=limit)
                 block = before.numbered(block)
             change = _change(size, os.fstat(file))
     except LogError as error:
@@ -190,7 +191,7 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
         why = wording.LOG_PATH_UNKNOWN if job.started_at else wording.NEVER_STARTED
         reasons.append(Reason(ReasonKind.LOG, why))
     found = diagnose(
-        facts_of(job),
+        facts_of(job, codes=context.exit_codes),
         blocks,
         classifiers=context.classifiers,
         outages=context.outages[job.pk],

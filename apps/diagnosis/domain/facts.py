@@ -3,12 +3,15 @@
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from apps.archive.domain.store.contents import DamagedContent, archived_job_for, read_blob
 from apps.clusters.schedulers.base import JobState
 from apps.clusters.schedulers.environment import variables_in
-from apps.diagnosis.engine.base import JobFacts, Outage
+from apps.diagnosis.domain.exit_codes import codes_for, codes_of
+from apps.diagnosis.engine.base import ExitCode, JobFacts, Outage
+from apps.diagnosis.engine.exit_codes import numbers_of
 from apps.diagnosis.enums import Overlap, Stream
 from apps.jobs.models import Job
 from apps.production.models import Stage
@@ -18,9 +21,12 @@ from apps.statusboard.enums import State
 from apps.statusboard.models import Service
 
 
-def facts_of(job: Job) -> JobFacts:
-    """Return the scheduler's facts about a job, as input of the engine."""
-    return JobFacts(
+def facts_of(job: Job, *, codes: tuple[ExitCode, ...] | None = None) -> JobFacts:
+    """Return the scheduler's facts about a job, as input of the engine.
+
+    `codes` are meanings of exit codes; without them, those of the job are looked up.
+    """
+    facts = JobFacts(
         scheduler=job.cluster.scheduler,
         state=JobState(job.state),
         exit_code=job.exit_code,
@@ -34,6 +40,12 @@ def facts_of(job: Job) -> JobFacts:
         max_memory_bytes=job.max_memory_bytes,
         requested_memory_bytes=job.requested_memory_bytes,
     )
+    return replace(facts, exit_codes=codes_for(facts) if codes is None else codes)
+
+
+def codes_of_jobs(jobs: Iterable[Job]) -> tuple[ExitCode, ...]:
+    """Return all meanings of the numbers that these jobs ended with, in one query."""
+    return codes_of({number for job in jobs for number in numbers_of(facts_of(job, codes=()))})
 
 
 def log_paths(job: Job) -> list[tuple[Stream, str]]:

@@ -12,6 +12,8 @@ from apps.accounts.models import Principal
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.diagnosis.domain.causes import mark_dirty
+from apps.diagnosis.domain.exit_codes import Explanation, explanation_of
+from apps.diagnosis.domain.facts import facts_of as engine_facts_of
 from apps.diagnosis.domain.groups import group_for
 from apps.diagnosis.enums import ADVICE_OF, Advice, HarvestState, Stream, VerdictKind
 from apps.diagnosis.models import LogHarvest, Verdict
@@ -53,6 +55,7 @@ class JobDiagnosis:
     harvest: LogHarvest | None
     headline: str
     reasons: tuple[ReasonView, ...] = ()
+    ending: Explanation | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -64,9 +67,9 @@ def job_diagnosis(job: Job) -> JobDiagnosis:
     verdict = Verdict.objects.filter(job=job).first()
     harvest = LogHarvest.objects.filter(job=job).first()
     if verdict is None:
-        return JobDiagnosis(job, None, harvest, "")
+        return JobDiagnosis(job, None, harvest, "", ending=explanation_of(engine_facts_of(job)))
     reasons = tuple(_reason_view(job, reason) for reason in verdict.reasons)
-    return JobDiagnosis(job, verdict, harvest, headline_of(verdict), reasons)
+    return JobDiagnosis(job, verdict, harvest, headline_of(verdict), reasons, explanation_of(engine_facts_of(job)))
 
 
 def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:

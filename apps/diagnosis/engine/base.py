@@ -8,12 +8,48 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.enums import Advice, Category, Confidence, Overlap, ReasonKind, Role, Stream, VerdictKind
+from apps.diagnosis.enums import (
+    Advice,
+    Category,
+    CodeKind,
+    CodeScope,
+    Confidence,
+    Overlap,
+    ReasonKind,
+    Role,
+    Stream,
+    VerdictKind,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExitCode:
+    """What a number means that jobs end with; `name` is that of the experiment, the scheduler or the program.
+
+    A `certain` one is evidence: no other program of the job uses the number for something else.
+    """
+
+    kind: CodeKind
+    scope: CodeScope
+    name: str
+    number: int
+    title: str
+    help: str = ""
+    category: Category = Category.UNKNOWN
+    certain: bool = False
+    source: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        return self.kind, self.scope, self.name, self.number
 
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """The scheduler's facts about one attempt of a job. None and "" mean unknown."""
+    """The scheduler's facts about one attempt of a job. None and "" mean unknown.
+
+    `exit_codes` are the meanings to choose from; None: those shipped.
+    """
 
     scheduler: str = ""
     state: JobState | None = None
@@ -27,6 +63,7 @@ class JobFacts:
     time_limit_seconds: int | None = None
     max_memory_bytes: int | None = None
     requested_memory_bytes: int | None = None
+    exit_codes: tuple[ExitCode, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis import wording
 from apps.diagnosis.engine.base import JobFacts
-from apps.diagnosis.enums import Category, Confidence, ReasonKind
+from apps.diagnosis.engine.exit_codes import certain_meaning
+from apps.diagnosis.enums import Category, CodeScope, Confidence, ReasonKind
 from apps.diagnosis.wording import Wording
 
 TIME_LIMIT_STATES = frozenset({JobState.TIMEOUT, JobState.DEADLINE})
@@ -25,7 +26,6 @@ STATES = {
     JobState.PREEMPTED: Category.SITE,
     JobState.REQUEUED: Category.SITE,
 }
-EXIT_CODES = {124: Category.RESOURCE, 126: Category.CONFIGURATION, 127: Category.CONFIGURATION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,13 @@ def _near(used: int | None, limit: int | None) -> bool:
 
 
 def known_exit_code(facts: JobFacts) -> Fact | None:
-    """Return the meaning of the exit code by shell convention."""
-    if facts.exit_code not in EXIT_CODES:
+    """Return the meaning of the exit code where it is certain; one of a convention counts least."""
+    code = certain_meaning(facts)
+    if code is None:
         return None
-    category, words = EXIT_CODES[facts.exit_code], wording.EXIT_CODES[facts.exit_code]
-    return Fact(category, Confidence.LOW, words, ReasonKind.EXIT_CODE)
+    by_convention = code.scope is CodeScope.CONVENTION
+    confidence = Confidence.LOW if by_convention else Confidence.MEDIUM
+    return Fact(code.category, confidence, wording.exit_code(code), ReasonKind.EXIT_CODE)
 
 
 def parse_state(text: str) -> tuple[JobState, str]:

@@ -339,4 +339,26 @@ class Migration(migrations.Migration):
                 'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['previewing', 'previewed', 'applying', 'done', 'cancelled'])), name='reclassification_state')],
             },
         ),
+        migrations.CreateModel(
+            name='ExitCodeMeaning',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('kind', models.CharField(choices=[('exit', 'Exit code'), ('signal', 'Signal'), ('hold', 'Hold code')], default='exit', max_length=8)),
+                ('scope', models.CharField(choices=[('experiment', 'Experiment'), ('scheduler', 'Scheduler'), ('convention', 'Convention'), ('program', 'Program')], max_length=16)),
+                ('name', models.CharField(blank=True, help_text='Experiment, scheduler or program; empty for a convention.', max_length=64)),
+                ('number', models.IntegerField()),
+                ('title', models.CharField(help_text='What happened, in a few words.', max_length=100)),
+                ('help', models.TextField(blank=True, help_text='What to do, in whole sentences.', max_length=2000)),
+                ('category', models.CharField(choices=[('service', 'Service'), ('site', 'Site'), ('experiment-code', 'Experiment code'), ('configuration', 'Configuration'), ('data', 'Data'), ('resource', 'Resource'), ('user', 'User'), ('unknown', 'Unknown')], default='unknown', max_length=16)),
+                ('certain', models.BooleanField(default=False, help_text='Counts as evidence of a verdict, after everything else. Only if nothing else ends with this number.')),
+                ('source', models.CharField(help_text='Manual, source file or person that says so.', max_length=200)),
+                ('enabled', models.BooleanField(default=True)),
+                ('shipped', models.JSONField(blank=True, editable=False, help_text='As shipped last; empty if made here.', null=True)),
+            ],
+            options={
+                'verbose_name': 'exit code',
+                'ordering': ['number', 'kind', 'scope', 'name'],
+                'constraints': [models.CheckConstraint(condition=models.Q(('kind__in', ['exit', 'signal', 'hold'])), name='exit_code_kind'), models.CheckConstraint(condition=models.Q(('scope__in', ['experiment', 'scheduler', 'convention', 'program'])), name='exit_code_scope'), models.CheckConstraint(condition=models.Q(('category__in', ['service', 'site', 'experiment-code', 'configuration', 'data', 'resource', 'user', 'unknown'])), name='exit_code_category'), models.CheckConstraint(condition=models.Q(('scope', 'convention'), models.Q(('name', ''), _negated=True), _connector='OR'), name='exit_code_name'), models.UniqueConstraint(fields=('number', 'kind', 'scope', 'name'), name='exit_code_once')],
+            },
+        ),
     ]

@@ -1,5 +1,6 @@
 """Models of diagnosis, by subject."""
 
+from apps.diagnosis.models.exit_codes import ExitCodeMeaning
 from apps.diagnosis.models.known_errors import CatalogueState, KnownError, KnownErrorChange
 from apps.diagnosis.models.reclassification import Reclassification
 from apps.diagnosis.models.verdicts import (
@@ -21,6 +22,7 @@ __all__ = [
     "CauseTotals",
     "DirtyImpact",
     "Evidence",
+    "ExitCodeMeaning",
     "FailureGroup",
     "GroupNote",
     "Impact",

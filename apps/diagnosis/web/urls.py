@@ -1,6 +1,15 @@
 from django.urls import path
 
-from apps.diagnosis.web import causes, groups, known_error_exchange, known_errors, logs, reclassification, views
+from apps.diagnosis.web import (
+    causes,
+    exit_codes,
+    groups,
+    known_error_exchange,
+    known_errors,
+    logs,
+    reclassification,
+    views,
+)
 
 app_name = "diagnosis"
 urlpatterns = [
@@ -24,6 +33,7 @@ urlpatterns = [
     path("failures/known-errors/import/", known_error_exchange.import_page, name="known-errors-import"),
     path("failures/known-errors/<str:pk>/", known_errors.known_error, name="known-error"),
     path("failures/known-errors/<str:pk>/edit/", known_errors.edit_known_error, name="known-error-edit"),
+    path("failures/exit-codes/", exit_codes.exit_codes, name="exit-codes"),
     path("failures/causes/", causes.causes, name="causes"),
     path("failures/jobs/", views.failed_jobs, name="failed-jobs"),
 ]

@@ -35,7 +35,8 @@ REASONS = {
     "launch failed requeued held": Reason("Held after a failed launch", "Check the host, then release it."),
     "1": Reason("Held by user", "Ask the user, or release it."),
     "3": Reason("Held by the job's own policy"),
-    "5": Reason("Credentials expired", "Renew the proxy or token, then release it."),
+    "4": Reason("Credentials are not valid", "Renew the proxy or token, then release it."),
+    "5": Reason("Policy expression undefined", "Correct the expressions of the submit file."),
     "6": Reason("Executable cannot be run"),
     "7": Reason("Output file cannot be opened"),
     "8": Reason("Input file cannot be opened"),
@@ -43,10 +44,10 @@ REASONS = {
     "13": Reason("Input transfer failed", "Check storage at the source, then release it."),
     "14": Reason("Working directory missing"),
     "16": Reason("Input files are being spooled"),
-    "21": Reason("Host found the job inconsistent"),
+    "21": Reason("Held by the policy of the host"),
     "26": Reason("Held by the system's policy"),
-    "34": Reason("Memory over the request", "Request more memory, then release it."),
-    "45": Reason("Disk over the request", "Request more disk, then release it."),
+    "34": Reason("Memory, disk or cores over the request", "Request more, then release it."),
+    "45": Reason("Container runtime failed on the host", "Release it, and tell the site."),
     "46": Reason("Run time over the limit", "Request more time, then release it."),
 }
 

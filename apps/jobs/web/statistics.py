@@ -1,6 +1,6 @@
 """The statistics explorer: one question per address, with chart, ranked table, heat maps, ledger and CSV."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.http import HttpResponse, QueryDict
@@ -24,6 +24,7 @@ from apps.jobs.domain.statistics.explorer import (
     job_list_query,
 )
 from apps.jobs.domain.statistics.windows import portal_zone
+from apps.jobs.domain.statistics.words import words_of
 from apps.jobs.domain.totals import accounted_core_seconds
 from apps.jobs.web import explorer_charts as charts
 from apps.jobs.web.questions import read_question
@@ -65,7 +66,7 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
         "asked": asked,
         "question": question,
         "answer": answer,
-        "rows": [_shown(question, row, answer, top) for row in answer.rows[:SHOWN]],
+        "rows": _rows(question, answer, top),
         "top": top,
         "more": answer.groups - min(len(answer.rows), SHOWN),
         "headline": charts.value_text(answer.all.value(question.measure), question.measure),
@@ -137,10 +138,21 @@ def _ledger(source: Explorer, question: Question) -> dict[str, Any]:
     }
 
 
-def _shown(question: Question, row: Row, answer: Answer, top: float) -> dict[str, Any]:
+def _rows(question: Question, answer: Answer, top: float) -> list[dict[str, Any]]:
+    rows = answer.rows[:SHOWN]
+    words = words_of({name: {row.key[name] for row in rows} for name in question.by})
+    return [_shown(question, row, answer, top, words) for row in rows]
+
+
+def _shown(
+    question: Question, row: Row, answer: Answer, top: float, words: Mapping[tuple[str, str], str]
+) -> dict[str, Any]:
     value, whole = row.value(question.measure), answer.all.value(question.measure)
     return {
         "row": row,
+        "cells": [
+            (label, words.get((name, row.key[name]), "")) for name, label in zip(question.by, row.label, strict=True)
+        ],
         "query": job_list_query(question, row),
         "failed_query": job_list_query(question, row, failed=True),
         "value": charts.value_text(value, question.measure),

@@ -18,6 +18,7 @@ from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
 from apps.jobs.domain.jobs import COLUMNS, collections
 from apps.jobs.domain.statistics.blocks import FACTS
+from apps.jobs.domain.statistics.words import WORDS
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.enums import Channel, MessageState
 from apps.notifications.models import Message
@@ -30,7 +31,7 @@ from apps.statusboard.feeds.registry import FEEDS
 #: All plugin registries; listed here so that each is loaded before it is checked.
 PLUGINS: tuple[Registry[Any], ...] = (
     *(SCHEDULERS, SINKS, FEEDS, CLASSIFIERS, RULES, CATALOGUES),
-    *(CLOSING_CHECKS, CHECKS, COLUMNS, FACTS),
+    *(CLOSING_CHECKS, CHECKS, COLUMNS, FACTS, WORDS),
 )
 #: Maximum number of failed deliveries shown.
 SHOWN = 20

@@ -1,0 +1,155 @@
+"""Exit codes in the database: the shipped ones loaded, and what those of a job or of a table of statistics mean."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from apps.accounts.models import User
+from apps.diagnosis.engine.base import ExitCode, JobFacts
+from apps.diagnosis.engine.exit_codes import meanings_of, numbers_of, shipped
+from apps.diagnosis.enums import Category, CodeKind, CodeScope
+from apps.diagnosis.models import ExitCodeMeaning
+from apps.jobs.domain.statistics.explorer import MEASURES, Explorer, Question, Row, job_list_query
+from apps.jobs.enums import NOT_COMPLETED
+
+#: Dimensions of the statistics that are such numbers.
+KIND_OF = {"exit_code": CodeKind.EXIT, "signal": CodeKind.SIGNAL}
+DAYS = 30
+MOST_CODES = 500
+
+
+@transaction.atomic
+def load_shipped_codes(*, codes: Iterable[ExitCode] | None = None) -> int:
+    """Load the shipped exit codes; return how many rows were added or changed.
+
+    A row that the site has edited stays as it is. A row no longer shipped is disabled, unless the site edited it.
+    """
+    rows = {(row.kind, row.scope, row.name, row.number): row for row in ExitCodeMeaning.objects.all()}
+    new, changed = [], []
+    for code in shipped() if codes is None else codes:
+        values, row = _values(code), rows.pop(code.key, None)
+        if row is None:
+            new.append(ExitCodeMeaning(**values, shipped=values))
+        elif row.shipped != values:
+            if row.shipped is not None and not _is_edited(row):
+                for name, value in values.items():
+                    setattr(row, name, value)
+            row.shipped = values
+            changed.append(row)
+    for row in rows.values():
+        if row.shipped and row.enabled and not _is_edited(row):
+            row.enabled = False
+            changed.append(row)
+    ExitCodeMeaning.objects.bulk_create(new)
+    ExitCodeMeaning.objects.bulk_update(
+        changed, ["title", "help", "category", "certain", "source", "enabled", "shipped"]
+    )
+    return len(new) + len(changed)
+
+
+def _values(code: ExitCode) -> dict[str, Any]:
+    return {name: value if isinstance(value, int) else str(value) for name, value in asdict(code).items()}
+
+
+def _is_edited(row: ExitCodeMeaning) -> bool:
+    return any(getattr(row, name) != value for name, value in (row.shipped or {}).items())
+
+
+def codes_of(numbers: Iterable[tuple[CodeKind, int]]) -> tuple[ExitCode, ...]:
+    """Return all meanings of these numbers, in one query; none without numbers."""
+    wanted = Q()
+    for kind, number in numbers:
+        wanted |= Q(kind=kind, number=number)
+    return tuple(_code(row) for row in ExitCodeMeaning.objects.filter(wanted, enabled=True)) if wanted else ()
+
+
+def codes_for(facts: JobFacts) -> tuple[ExitCode, ...]:
+    """Return all meanings of the numbers that a job ended with."""
+    return codes_of(numbers_of(facts))
+
+
+def _code(row: ExitCodeMeaning) -> ExitCode:
+    return ExitCode(
+        kind=CodeKind(row.kind),
+        scope=CodeScope(row.scope),
+        name=row.name,
+        number=row.number,
+        title=row.title,
+        help=row.help,
+        category=Category(row.category),
+        certain=row.certain,
+        source=row.source,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What the number that a job ended with can mean: the most specific meaning, and the others."""
+
+    meaning: ExitCode
+    others: tuple[ExitCode, ...] = ()
+
+
+def explanation_of(facts: JobFacts) -> Explanation | None:
+    """Explain how a job ended; None if no meaning of its numbers is known."""
+    found = meanings_of(facts, codes_for(facts) if facts.exit_codes is None else facts.exit_codes)
+    return Explanation(found[0], tuple(found[1:])) if found else None
+
+
+def words_of(values: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
+    """Return words for values of the statistics, by dimension and value.
+
+    What a convention says is said; else, if several scopes use the number, each with its name.
+    """
+    numbers = [
+        (kind, int(text))
+        for dimension, kind in KIND_OF.items()
+        for text in values.get(dimension, ())
+        if text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 10 and text != "0"
+    ]
+    found: dict[tuple[CodeKind, int], list[ExitCode]] = {}
+    for code in codes_of(numbers):
+        found.setdefault((code.kind, code.number), []).append(code)
+    dimensions = {kind: dimension for dimension, kind in KIND_OF.items()}
+    return {(dimensions[kind], str(number)): _words(codes) for (kind, number), codes in found.items()}
+
+
+def _words(codes: Sequence[ExitCode]) -> str:
+    for code in codes:
+        if code.scope is CodeScope.CONVENTION and code.category is not Category.UNKNOWN:
+            return code.title
+    named = [f"{code.name}: {code.title.removeprefix(f'{code.name}: ')}" if code.name else code.title for code in codes]
+    return "; ".join(named[:2]) + (" …" if len(named) > 2 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeFigures:
+    """Jobs of 30 days that did not complete and ended with one number; `query` is that of the job list."""
+
+    kind: CodeKind
+    number: int
+    row: Row
+    query: str
+    codes: tuple[ExitCode, ...] = ()
+
+
+def failures_by_code(user: User, *, at: datetime) -> list[CodeFigures]:
+    """Return the failures of 30 days by exit code and by signal, the most frequent first; from the statistics."""
+    until = at.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    filters = {"state": (NOT_COMPLETED,)}
+    found: list[tuple[CodeKind, int, Row, str]] = []
+    for dimension, kind in KIND_OF.items():
+        question = Question(MEASURES["jobs"], (dimension,), until - timedelta(days=DAYS), until, filters)
+        for row in Explorer(user).answer(question, limit=MOST_CODES).rows:
+            text = row.key[dimension]
+            if text.removeprefix("-").isdecimal() and text != "0":
+                found.append((kind, int(text), row, job_list_query(question, row)))
+    codes: dict[tuple[CodeKind, int], list[ExitCode]] = {}
+    for code in codes_of((kind, number) for kind, number, _, _ in found):
+        codes.setdefault((code.kind, code.number), []).append(code)
+    figures = [CodeFigures(*each, tuple(codes.get(each[:2], ()))) for each in found]
+    return sorted(figures, key=lambda each: (-each.row.jobs, each.kind, each.number))

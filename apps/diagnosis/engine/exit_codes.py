@@ -1,0 +1,81 @@
+"""What exit codes, signals and hold codes mean: by experiment, by scheduler, by convention and by program."""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from apps.diagnosis.engine.base import ExitCode, JobFacts
+from apps.diagnosis.enums import Category, CodeKind, CodeScope
+
+BUILT_IN = Path(__file__).with_name("exit_codes.csv")
+COLUMNS = ("kind", "scope", "name", "number", "title", "help", "category", "certain", "source")
+#: The most specific first. What a program means by a code is shown, but the job may have run another one.
+_BY_SCOPE = (CodeScope.EXPERIMENT, CodeScope.SCHEDULER, CodeScope.CONVENTION, CodeScope.PROGRAM)
+_TORQUE_STATUS = re.compile(r"Exit_status=(-\d{1,9})")
+
+
+def read_exit_codes(text: str, name: str) -> tuple[ExitCode, ...]:
+    """Parse exit codes as CSV. Raises `ValueError` with `name` and the line."""
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    if tuple(rows.fieldnames or ()) != COLUMNS:
+        raise ValueError(f"{name}, line 1: columns must be {','.join(COLUMNS)}")
+    found: dict[tuple[str, str, str, int], ExitCode] = {}
+    for row in rows:
+        try:
+            code = ExitCode(
+                kind=CodeKind(row["kind"]),
+                scope=CodeScope(row["scope"]),
+                name=row["name"],
+                number=int(row["number"]),
+                title=row["title"],
+                help=row["help"],
+                category=Category(row["category"]),
+                certain={"yes": True, "no": False}[row["certain"]],
+                source=row["source"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{name}, line {rows.line_num}: {error}") from None
+        if code.key in found:
+            raise ValueError(f"{name}, line {rows.line_num}: {code.kind} {code.number} appears twice")
+        found[code.key] = code
+    return tuple(found.values())
+
+
+@cache
+def shipped() -> tuple[ExitCode, ...]:
+    """Return the shipped exit codes, read once per process."""
+    return read_exit_codes(BUILT_IN.read_text(), BUILT_IN.name)
+
+
+def numbers_of(facts: JobFacts) -> Iterator[tuple[CodeKind, int]]:
+    """Yield what the job ended with: its signal, its exit code, a hold code or a status of Torque as the reason."""
+    if facts.signal:
+        yield CodeKind.SIGNAL, facts.signal
+    if facts.exit_code:
+        yield CodeKind.EXIT, facts.exit_code
+    if facts.scheduler == "torque" and (status := _TORQUE_STATUS.search(facts.reason)):
+        yield CodeKind.EXIT, int(status[1])
+    if facts.scheduler == "htcondor" and facts.reason.isascii() and facts.reason.isdigit() and len(facts.reason) < 5:
+        yield CodeKind.HOLD, int(facts.reason)
+
+
+def meanings_of(facts: JobFacts, codes: Iterable[ExitCode]) -> list[ExitCode]:
+    """Return what the codes of a job can mean, the most specific first."""
+    numbers = list(numbers_of(facts))
+    found = [code for code in codes if (code.kind, code.number) in numbers and _applies(code, facts)]
+    return sorted(found, key=lambda code: (_BY_SCOPE.index(code.scope), numbers.index((code.kind, code.number))))
+
+
+def _applies(code: ExitCode, facts: JobFacts) -> bool:
+    if code.scope is CodeScope.EXPERIMENT:
+        return code.name.casefold() == facts.experiment.casefold()
+    return code.scope is not CodeScope.SCHEDULER or code.name == facts.scheduler
+
+
+def certain_meaning(facts: JobFacts) -> ExitCode | None:
+    """Return what the job's code means where that is certain: the most specific meaning, if it is a certain one."""
+    found = meanings_of(facts, shipped() if facts.exit_codes is None else facts.exit_codes)
+    return found[0] if found and found[0].certain else None

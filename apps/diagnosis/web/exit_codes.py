@@ -1,0 +1,26 @@
+"""The page of exit codes: what they mean, and how many jobs end with each."""
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.diagnosis.domain.exit_codes import failures_by_code
+from apps.diagnosis.filters import ExitCodes
+from apps.diagnosis.models import ExitCodeMeaning
+
+
+@require_safe
+def exit_codes(request: AuthenticatedRequest) -> HttpResponse:
+    """List the failures of 30 days by exit code, and all known meanings."""
+    at = timezone.now()
+    chosen = ExitCodes(request.GET, ExitCodeMeaning.objects.filter(enabled=True))
+    context = {
+        "filter": chosen,
+        "rows": chosen.qs,
+        "figures": failures_by_code(request.user, at=at),
+        "may_edit": request.user.has_perm("diagnosis.change_exitcodemeaning"),
+        "at": at,
+    }
+    return render(request, "diagnosis/exit_codes.html", context)

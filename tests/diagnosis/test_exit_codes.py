@@ -1,0 +1,104 @@
+"""What exit codes mean: the shipped table, the most specific meaning, evidence, and where it is shown."""
+
+import pytest
+from django.urls import reverse
+
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis.domain.exit_codes import load_shipped_codes, words_of
+from apps.diagnosis.engine.base import ExitCode, JobFacts
+from apps.diagnosis.engine.exit_codes import COLUMNS, meanings_of, read_exit_codes, shipped
+from apps.diagnosis.engine.verdict import decide
+from apps.diagnosis.enums import CodeKind, CodeScope
+from apps.diagnosis.models import ExitCodeMeaning
+from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.rollups import mark_dirty, recompute_dirty_hours
+from tests.factories import clusters
+
+FAILED = JobState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict", "title"),
+    [
+        (JobFacts(state=FAILED, exit_code=8031, experiment="CMS"), "resource", "exceeded maximum allowed RSS"),
+        (JobFacts(state=FAILED, exit_code=8031, experiment="NOVA"), "unknown", ""),
+        (JobFacts(state=FAILED, exit_code=65, experiment="NOVA"), "unknown", "EX_DATAERR"),
+        (JobFacts(state=FAILED, exit_code=1377, experiment="atlas"), "service", "CVMFS is not responding"),
+        (
+            JobFacts(state=FAILED, scheduler="torque", reason="Torque could not run it: Exit_status=-3"),
+            "service",
+            "start",
+        ),
+        (JobFacts(state=FAILED, scheduler="slurm", reason="Exit_status=-3"), "unknown", ""),
+        (JobFacts(state=FAILED, scheduler="htcondor", reason="34"), "resource", "resource limit exceeded"),
+    ],
+)
+def test_most_specific_meaning_decides_where_it_is_certain(facts, verdict, title):
+    found = decide(facts)
+    assert found.verdict == verdict
+    meanings = meanings_of(facts, shipped())
+    assert (title in meanings[0].title) if title else not meanings
+    if verdict != "unknown":
+        assert found.reasons[0].kind == "exit-code"
+
+
+def test_a_meaning_that_is_not_certain_hides_a_wider_one():
+    own = ExitCode(CodeKind.EXIT, CodeScope.EXPERIMENT, "nova", 127, "no events left")
+    wider = next(code for code in shipped() if code.number == 127 and code.scope is CodeScope.CONVENTION)
+    assert (
+        decide(JobFacts(state=FAILED, exit_code=127, experiment="NOVA", exit_codes=(wider, own))).verdict == "unknown"
+    )
+    assert decide(JobFacts(state=FAILED, exit_code=127, experiment="DUNE", exit_codes=(wider, own))).verdict == "code"
+
+
+def test_shipped_codes_name_their_source_and_faults_name_the_line():
+    assert all(code.source and code.title and len(code.title) <= 100 for code in shipped())
+    head = ",".join(COLUMNS)
+    row = "exit,convention,,1,t,,unknown,no,s"
+    with pytest.raises(ValueError, match=r"x\.csv, line 3: exit 1 appears twice"):
+        read_exit_codes(f"{head}\n{row}\n{row}\n", "x.csv")
+    with pytest.raises(ValueError, match=r"x\.csv, line 2"):
+        read_exit_codes(f"{head}\nexit,convention,,1,t,,unknown,perhaps,s\n", "x.csv")
+
+
+def test_edited_rows_stay_and_rows_no_longer_shipped_are_disabled(db):
+    assert load_shipped_codes() == 0
+    ExitCodeMeaning.objects.filter(number=127, scope="convention").update(title="edited here")
+    rest = [code for code in shipped() if code.number not in {126, 127}]
+    assert load_shipped_codes(codes=rest) == ExitCodeMeaning.objects.filter(number=126).count() + (
+        ExitCodeMeaning.objects.filter(number=127).count() - 1
+    )
+    assert set(ExitCodeMeaning.objects.filter(number=126).values_list("enabled", flat=True)) == {False}
+    assert ExitCodeMeaning.objects.get(number=127, scope="convention").enabled
+
+
+def test_words_of_statistics_take_one_query_and_odd_values(db, django_assert_num_queries):
+    odd = {"exit_code": ["127", "8031", "0", "no data", "", "99999999999"], "signal": ["11"], "site": ["127"]}
+    with django_assert_num_queries(1):
+        assert words_of(odd) == {
+            ("exit_code", "127"): "command not found",
+            ("exit_code", "8031"): "cms: exceeded maximum allowed RSS (ExceededResourceRSS)",
+            ("signal", "11"): "segmentation fault (SIGSEGV)",
+        }
+
+
+def test_pages_of_job_log_statistics_and_exit_codes_explain_it(client, make_job, shifter, at, time_machine):
+    time_machine.move_to(at)
+    job = make_job(7, exit_code=127, log="run.sh: line 3: reco\n")
+    make_job(8, exit_code=0, signal=9, cluster=clusters.cluster("other"))
+    mark_dirty([hour_of(job.ended_at)])
+    recompute_dirty_hours(at=at)
+    client.force_login(shifter)
+    ExitCodeMeaning.objects.create(
+        kind="exit", scope="experiment", name="nova", number=127, title="<i>reco missing</i>", source="NOvA"
+    )
+    for name in ("portal:job", "diagnosis:log"):
+        html = client.get(reverse(name, args=[job.pk])).content.decode()
+        assert "&lt;i&gt;reco missing" in html
+        assert "other meaning" in html
+    html = client.get(reverse("diagnosis:exit-codes")).content.decode()
+    assert "killed (SIGKILL)" in html.partition('id="codes"')[0]
+    assert "exit_code=127" in html
+    assert "No matching exit codes" in client.get(reverse("diagnosis:exit-codes"), {"number": "x"}).content.decode()
+    html = client.get(reverse("jobs:statistics"), {"by": "exit_code", "measure": "jobs"}).content.decode()
+    assert "command not found" in html
