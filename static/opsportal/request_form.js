@@ -1,5 +1,34 @@
 // The request form saves itself as one types, and stages move with Alt and the arrow keys. Both work without it, by buttons.
 const form = document.querySelector("form[data-autosave]");
+
+// A required field is a problem once one was in it; until then it is only counted. The step in which one is, is marked.
+const sections = document.querySelector("form .formgrid");
+if (sections) {
+  const touched = sections.querySelector("input[name=touched]");
+  let here;
+  const mark = () => {
+    for (const link of document.querySelectorAll("#steps a")) {
+      link.toggleAttribute("aria-current", link.getAttribute("href") === here);
+      if (link.hasAttribute("aria-current")) link.setAttribute("aria-current", "step");
+    }
+  };
+  sections.addEventListener("focusin", (event) => {
+    const section = event.target.closest("[data-stage], .sec, #submission");
+    if (section) here = `#${section.id}`;
+    mark();
+  });
+  sections.addEventListener("focusout", ({ target }) => {
+    if (target.id && !touched.value.split(" ").includes(target.id)) touched.value = `${touched.value} ${target.id}`.trim();
+  });
+  document.addEventListener("htmx:oobAfterSwap", mark);
+  // A link to a field that is folded opens what it is in.
+  const open = () => {
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    for (let fold = target && target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    if (target) target.scrollIntoView();
+  };
+  window.addEventListener("hashchange", open);
+}
 if (form) {
   const note = document.querySelector("#autosave");
   const WAIT = 2000;

@@ -77,6 +77,24 @@ def test_panel_says_the_same_of_several_stages_once_with_a_link_to_each(nova, fo
     assert "4 problems that must be fixed" in text
 
 
+def test_fields_are_no_problem_until_one_was_in_them(nova, form):
+    data = post_of(content(title="", purpose="", stages=()), experiment="NOVA")
+    shown = form.get(NEW).context
+    assert (shown["problems"], shown["touched"]) == ([], "")
+    page = form.post(NEW_CHECK, data | {"touched": "id_deadline id_title"})
+    text = text_of(page)
+    assert "Enter a title that others will recognise." in text
+    assert "Enter the purpose" not in text
+    assert page.context["empty"] == [("id_purpose", "Purpose")]
+    assert [(step.title, step.kind, step.errors, step.empty) for step in page.context["steps"]] == [
+        ("Request", "e", 1, 1),
+        ("All stages", "e", 1, 0),
+        ("Checks and submission", "", 0, 0),
+    ]
+    assert "Enter the purpose" in text_of(form.post(NEW_CHECK, data | {"touched": "all"}))
+    assert 'name="touched" value="all"' in text_of(form.post(NEW, data | {"do": "submit"}, follow=True))
+
+
 def test_panel_of_a_draft_takes_what_is_typed_and_knows_the_request(nova, liaison, form):
     obj = draft(liaison, nova)
     path = reverse("production:check-typed", args=[obj.key])
@@ -104,7 +122,7 @@ def test_one_click_mends_and_saves_and_is_an_edit(nova, liaison, form):
     obj = draft(liaison, nova, stages=TWO_RELEASES)
     data = post_of(content_of(obj), version=1, do="fix:same_release:stages.1.release")
     answer = form.post(edit(obj), data)
-    assert answer["Location"] == f"{edit(obj)}?check=1#checks"
+    assert answer["Location"] == f"{edit(obj)}?check=1&touched=#checks"
     obj.refresh_from_db()
     assert content_of(obj).stages[1].release == "v09_72"
     change = events_of(obj).get(kind="request.edited").data["changes"]

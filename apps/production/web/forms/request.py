@@ -27,17 +27,21 @@ TOO_MANY = f"A request has at most {MAX_STAGES} stages. Split it into several re
 BROKEN = "The stages of this form are invalid. Nothing was saved. Reload the page."
 #: Rows read of a form that claims to have more.
 READ_AT_MOST = 2 * MAX_STAGES
+#: Fields of a stage that are always in sight; the others are folded once they are filled in.
+FIRST = ("name", "configuration", "output_dataset", "jobs")
 
 
 class RequestForm(forms.Form):
     """A request without its stages. No field is required: a draft may be incomplete."""
 
     version = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
+    field_order = ("experiment", "workflow", "title", "purpose")
 
     def __init__(self, *args: Any, workflow: Workflow, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.type = workflow
         self.fields.update({a.name: field_of(a) for a in (*REQUEST.values(), *workflow.arguments)})
+        self.order_fields(self.field_order)
 
 
 class DraftForm(RequestForm):
@@ -56,7 +60,6 @@ class DraftForm(RequestForm):
     )
     form_key = forms.CharField(required=False, widget=forms.HiddenInput)
     shown_workflow = forms.CharField(required=False, widget=forms.HiddenInput)
-    field_order = ("experiment", "workflow", "title")
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -64,7 +67,6 @@ class DraftForm(RequestForm):
         types = dict(workflow_choices(user))
         types.setdefault(self.type.key, self.type.title)
         self.fields["workflow"].choices = list(types.items())  # type: ignore[attr-defined]
-        self.order_fields(self.field_order)
 
 
 def writable_experiments(user: User) -> Any:
@@ -90,6 +92,11 @@ def chosen_workflow(user: User, key: str, current: Workflow | None = None) -> Wo
     return workflow_of(version) if version else current or general()
 
 
+def is_marked(field: forms.BoundField) -> bool:
+    """Whether there is advice about a field, or an open thread."""
+    return bool(getattr(field.field, "advice", ())) or getattr(field.field, "is_discussed", False)
+
+
 class StageForm(TickedForm):
     """A stage, with the arguments of its kind. A shared argument that is empty has the value of all stages."""
 
@@ -102,9 +109,24 @@ class StageForm(TickedForm):
         for argument in self.type.arguments:
             self.fields[argument.name] = field_of(argument, own if argument.shared else services)
 
-    def own_fields(self) -> list[forms.BoundField]:
-        """Return the fields that every stage fills in by itself."""
-        return [field for field in self.visible_fields() if not self._is_shared(field) and field.name != "services"]
+    def first_fields(self) -> list[forms.BoundField]:
+        """Return the fields that are always in sight."""
+        return [field for field in self.visible_fields() if field.name in FIRST]
+
+    def more_fields(self) -> list[forms.BoundField]:
+        """Return the other fields of its own, which are folded."""
+        apart = (*FIRST, "services")
+        return [field for field in self.visible_fields() if not (field.name in apart or self._is_shared(field))]
+
+    def more_words(self) -> str:
+        """Return what the folded fields hold."""
+        return " · ".join(str(value) for field in self.more_fields() if (value := field.value()))
+
+    def is_open(self) -> bool:
+        """Whether something is to do in the folded fields: they are empty, wrong, or someone wrote about them."""
+        fields = self.more_fields()
+        empty = (self._is_required(field) and not field.value() for field in fields)
+        return any(empty) or any(field.errors or is_marked(field) for field in fields)
 
     def shared_fields(self) -> list[forms.BoundField]:
         """Return the fields to fill in where the stage differs from the others, except services."""
@@ -114,9 +136,17 @@ class StageForm(TickedForm):
         """Whether all stages share something that this one has too."""
         return any(argument.shared for argument in self.type.arguments)
 
+    def has_own_services(self) -> bool:
+        return "services" in self.fields and not self._is_shared(self["services"])
+
     def differs(self) -> bool:
-        """Whether the stage has a value of its own for what all stages share."""
-        return any(field.value() for field in self.visible_fields() if self._is_shared(field))
+        """Whether the stage has a value of its own for what all stages share, or someone wrote about it."""
+        shared = (field for field in self.visible_fields() if self._is_shared(field))
+        return any(field.value() or field.errors or is_marked(field) for field in shared)
+
+    def _is_required(self, field: forms.BoundField) -> bool:
+        argument = self.type.argument(field.name)
+        return argument is not None and argument.required
 
     def _is_shared(self, field: forms.BoundField) -> bool:
         argument = self.type.argument(field.name)
@@ -194,12 +224,24 @@ class RequestForms:
             return "stages", "Stages" if path.startswith("stages") else "Request"
         return form[name].auto_id, f"{words}{form[name].label}"
 
+    def is_empty(self, path: str) -> bool:
+        """Whether a path is that of a field without input."""
+        form, name = self._field(path)
+        return form is not None and name in form.fields and not form[name].value()
+
     def add_advice(self, path: str, message: str) -> None:
         """Show a warning beside its field; it does not make the form invalid."""
         form, name = self._field(path)
         if form is not None and name in form.fields:
             field: Any = form.fields[name]
             field.advice = list(dict.fromkeys([*getattr(field, "advice", ()), message]))
+
+    def mark(self, path: str) -> None:
+        """Keep a field in sight that others wrote about."""
+        parts = path.split(".")
+        found = self.stages.forms[int(parts[1])] if path.startswith("stages.") and len(parts) > 2 else None
+        if found is not None and parts[-1] in found.fields:
+            found.fields[parts[-1]].is_discussed = True  # type: ignore[attr-defined]
 
     def _field(self, path: str) -> tuple[forms.Form | None, str]:
         parts = [part for part in path.split(".") if part != "arguments"]

@@ -1,5 +1,6 @@
 """The page of the rules, and checks and estimate during typing."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,11 @@ from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import Actor, RequestState
 from apps.production.models import Request
 from apps.production.web.forms.request import RequestForms, chosen_workflow, writable_experiments
+from apps.production.web.forms.steps import steps_of
 from apps.production.web.lookup import request_or_404
+
+#: Sent in place of the fields that were touched when problems of all fields are shown.
+ALL_TOUCHED = "all"
 
 
 @require_safe
@@ -62,7 +67,14 @@ def _panel(
     request: AuthenticatedRequest, forms: RequestForms, experiment: Experiment, wanted: Request | None
 ) -> HttpResponse:
     found = check_form(forms, experiment, wanted, request.user)
-    return render(request, "production/_checked.html", panel_context(forms, found))
+    context = panel_context(forms, found, touched_in(request.POST)) | {"replaces_steps": True}
+    return render(request, "production/_checked.html", context)
+
+
+def touched_in(sent: Mapping[str, str]) -> Collection[str] | None:
+    """Return the anchors of the fields that the user was in; None for all, as after a submission."""
+    words = sent.get("touched", ALL_TOUCHED).split()
+    return None if ALL_TOUCHED in words else words
 
 
 def check_form(forms: RequestForms, experiment: Experiment, wanted: Request | None, user: User) -> CheckReport:
@@ -72,12 +84,30 @@ def check_form(forms: RequestForms, experiment: Experiment, wanted: Request | No
     return replace(found, findings=(*unread, *(one for one in found.findings if one.path not in forms.unreadable)))
 
 
-def panel_context(forms: RequestForms, found: CheckReport | None) -> dict[str, Any]:
-    """Return the context of the panel: each severity with its findings and their fields."""
+def is_untouched(forms: RequestForms, finding: Finding, touched: Collection[str] | None) -> bool:
+    """Whether this is an error about a field that is empty because the user was not there yet."""
+    if touched is None or not finding.blocks or not forms.is_empty(finding.path):
+        return False
+    return forms.place_of(finding.path)[0] not in touched
+
+
+def panel_context(forms: RequestForms, found: CheckReport | None, touched: Collection[str] | None) -> dict[str, Any]:
+    """Return the context of the panel and of the steps: each severity with its findings and their fields.
+
+    Fields to fill in that were not `touched` are listed as empty instead.
+    """
     if found is None:
-        return {"checked": None}
-    groups = [(severity, len(found.of(severity)), _lines(forms, found.of(severity))) for severity in Severity]
-    return {"checked": found, "groups": [group for group in groups if group[1]], "estimate": found.estimate}
+        return {"checked": None, "steps": steps_of(forms)}
+    empty = [one for one in found.findings if is_untouched(forms, one, touched)]
+    shown = replace(found, findings=tuple(one for one in found.findings if one not in empty))
+    groups = [(severity, len(shown.of(severity)), _lines(forms, shown.of(severity))) for severity in Severity]
+    return {
+        "checked": shown,
+        "groups": [group for group in groups if group[1]],
+        "empty": list(dict.fromkeys(forms.place_of(one.path) for one in empty)),
+        "estimate": found.estimate,
+        "steps": steps_of(forms, shown.findings, empty),
+    }
 
 
 def _lines(forms: RequestForms, findings: list[Finding]) -> list[tuple[Finding, list[tuple[str, str]]]]:

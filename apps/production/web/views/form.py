@@ -1,5 +1,6 @@
 """The request form: edit, add and move stages, save and submit; works without JavaScript."""
 
+from collections.abc import Collection
 from typing import Any
 
 from django.contrib import messages
@@ -36,7 +37,14 @@ from apps.production.models import Request
 from apps.production.permissions import may_edit
 from apps.production.web.forms.request import RequestForms, blank, chosen_workflow, typed, writable_experiments
 from apps.production.web.lookup import request_or_404
-from apps.production.web.views.checks import check_form, form_workflow, panel_context
+from apps.production.web.views.checks import (
+    ALL_TOUCHED,
+    check_form,
+    form_workflow,
+    is_untouched,
+    panel_context,
+    touched_in,
+)
 
 #: The button that applies every fix that the checks offer, and how many of them its message names.
 FIX_ALL = "fix-all"
@@ -65,7 +73,7 @@ def new_request(request: AuthenticatedRequest) -> HttpResponse:
         chosen = experiments.filter(key=request.GET.get("experiment", "")).first() or first
         data = typed(blank(workflow), experiment=chosen.key, **key)
     page = FormPage(request, data, workflow)
-    return page.act() if request.method == "POST" else page.show()
+    return page.act() if request.method == "POST" else page.show(touched=())
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -81,7 +89,7 @@ def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
         data = MultiValueDict({name: [value] for name, value in own.items()} | dict(request.POST.lists()))
         return FormPage(request, data, form_workflow(request, wanted), wanted).act()
     page = FormPage(request, typed(content, version=wanted.version, **own), content.workflow, wanted)
-    return page.check() if "check" in request.GET and page.forms.is_valid() else page.show()
+    return page.check() if "check" in request.GET and page.forms.is_valid() else page.show(touched=())
 
 
 class FormPage:
@@ -105,7 +113,10 @@ class FormPage:
             return self._switch()
         moved = self.forms.move_rows(action)
         if moved is not None:
-            return FormPage(self.request, moved[0], self.forms.workflow, self.wanted).show(focus=moved[1])
+            touched = touched_in(self.request.POST)
+            return FormPage(self.request, moved[0], self.forms.workflow, self.wanted).show(
+                focus=moved[1], touched=touched
+            )
         return self.check() if action == "check" else self._write(action)
 
     def _switch(self) -> HttpResponse:
@@ -115,7 +126,7 @@ class FormPage:
         before = chosen_workflow(self.request.user, data.get("shown_workflow", ""), current)
         for note in fit(RequestForms(data, workflow=before).content, new).notes[:20]:
             messages.warning(self.request, note)
-        return FormPage(self.request, self.forms.switched(before), new, self.wanted).show()
+        return FormPage(self.request, self.forms.switched(before), new, self.wanted).show(touched=())
 
     def check(self, status: int = 200) -> HttpResponse:
         """Show the form with the findings of the checks, beside the fields and in the panel."""
@@ -123,13 +134,22 @@ class FormPage:
         if experiment is None or self.forms.is_damaged:
             return self.show(status=400)
         found = check_form(self.forms, experiment, self.wanted, self.request.user)
+        touched = touched_in(self.request.GET)
+        shown = [one for one in found.findings if not is_untouched(self.forms, one, touched)]
         self.forms.is_valid()
-        self.forms.add_problems(messages_of(finding for finding in found.findings if finding.blocks))
+        self.forms.add_problems(messages_of(finding for finding in shown if finding.blocks))
         for finding in found.of(Severity.WARNING):
             self.forms.add_advice(finding.path, finding.message)
-        return self.show(status=status, found=found)
+        return self.show(status=status, found=found, touched=touched)
 
-    def show(self, *, status: int = 200, focus: int | None = None, found: CheckReport | None = None) -> HttpResponse:
+    def show(
+        self,
+        *,
+        status: int = 200,
+        focus: int | None = None,
+        found: CheckReport | None = None,
+        touched: Collection[str] | None = None,
+    ) -> HttpResponse:
         forms, wanted = self.forms, self.wanted
         if focus is not None:
             forms.stages.forms[focus].fields["name"].widget.attrs["autofocus"] = True
@@ -138,6 +158,9 @@ class FormPage:
         if wanted and returned:
             for path, words in notes_on_fields(wanted, returned.reason):
                 forms.add_advice(path, f"{returned.actor}: {words}")
+        for thread in threads:
+            if thread.is_open:
+                forms.mark(thread.first.field)
         context = {
             "object": wanted,
             "returned": returned,
@@ -152,7 +175,8 @@ class FormPage:
             "material": wanted is not None and wanted.state in CHANGEABLE,
             "full": len(forms.stages.forms) >= MAX_STAGES,
             "max_stages": MAX_STAGES,
-            **panel_context(forms, found),
+            **panel_context(forms, found, touched),
+            "touched": ALL_TOUCHED if touched is None else " ".join(touched),
             "taken": taken_names(wanted) if wanted else [],
             "threads": threads,
         }
@@ -176,7 +200,7 @@ class FormPage:
         edit = reverse("production:request-edit", args=[saved.key])
         if action.startswith("fix"):
             self._report_fixes(saved)
-            return redirect(f"{edit}?check=1#checks")
+            return redirect(f"{edit}?check=1&touched=#checks")
         messages.success(self.request, f"Saved {saved} as a draft. It is not submitted yet.")
         return redirect(edit)
 

@@ -1,0 +1,64 @@
+"""The steps of the request form: its sections, each with what the checks found there."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from apps.production.domain.checks import Finding
+from apps.production.web.forms.request import RequestForms
+
+REQUEST, STAGES, SUBMISSION = "request", "stages", "submission"
+_OF_STAGE = re.compile(r"id_stages-(\d+)-")
+
+
+@dataclass
+class Step:
+    """A section of the form with the number of its problems; `is_checked` once the checks ran."""
+
+    anchor: str
+    title: str
+    is_checked: bool = False
+    errors: int = 0
+    warnings: int = 0
+    empty: int = 0
+
+    @property
+    def kind(self) -> str:
+        """The class of its sign."""
+        if self.errors or self.warnings:
+            return "e" if self.errors else "w"
+        return "ok" if self.is_checked and not self.empty else ""
+
+
+def steps_of(
+    forms: RequestForms, findings: Iterable[Finding] | None = None, empty: Iterable[Finding] = ()
+) -> list[Step]:
+    """Return the steps in the order of the form; without `findings` the checks did not run."""
+    steps = {step.anchor: step for step in _steps(forms)}
+    for one in findings or ():
+        step = steps[_section(forms, one.path)]
+        step.errors += one.blocks
+        step.warnings += not one.blocks
+    for path in {forms.place_of(one.path): one.path for one in empty}.values():
+        steps[_section(forms, path)].empty += 1
+    for step in steps.values():
+        step.is_checked = findings is not None
+    last = steps[SUBMISSION]
+    last.is_checked = last.is_checked and not any(step.errors or step.empty for step in steps.values())
+    return list(steps.values())
+
+
+def _steps(forms: RequestForms) -> list[Step]:
+    stages = [
+        Step(f"stage-{number}", form["name"].value() or f"Stage {number}")
+        for number, form in enumerate(forms.stages.forms, start=1)
+    ]
+    return [Step(REQUEST, "Request"), Step(STAGES, "All stages"), *stages, Step(SUBMISSION, "Checks and submission")]
+
+
+def _section(forms: RequestForms, path: str) -> str:
+    """Return the anchor of the step in which the field of a path is."""
+    anchor, _ = forms.place_of(path)
+    if found := _OF_STAGE.match(anchor):
+        return f"stage-{int(found[1]) + 1}"
+    return STAGES if anchor == STAGES or anchor.startswith("id_shared-") else REQUEST
