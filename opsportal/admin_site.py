@@ -22,6 +22,7 @@ TASKS = {
         "production.ApprovalGroup",
         "production.ApprovalRule",
         "production.Hold",
+        "submission.DebugProfile",
         "quality.Thresholds",
     ),
     "Clusters and capture": (

@@ -323,6 +323,7 @@ SPECTACULAR_SETTINGS = {
         "OutcomeEnum": "apps.quality.enums.Outcome.choices",
         "ExternalOutcomeEnum": "apps.quality.enums.External.choices",
         "RequestStateEnum": "apps.production.enums.RequestState.choices",
+        "SubmissionStateEnum": "apps.submission.enums.SubmissionState.choices",
         "ServiceStateEnum": "apps.statusboard.enums.State.choices",
         "IncidentStateEnum": [("down", "Down"), ("degraded", "Degraded")],
         "VerdictEnum": "apps.diagnosis.enums.VerdictKind.choices",

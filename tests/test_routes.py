@@ -183,6 +183,8 @@ EXPECTED = {
     "api:failure-group-list": ALL,
     "api:failure-group-notes": OF_EXPERIMENT,
     "api:failure-group-status": OF_EXPERIMENT,
+    "api:debug-run-detail": NONE,
+    "api:debug-run-list": ALL,
     "api:retry-batch-cancel": NONE,  # there is no batch
     "api:retry-batch-detail": NONE,
     "api:retry-batch-dry-run": ALL,  # and then asked for what
@@ -308,6 +310,8 @@ EXPECTED = {
     "submission:assign": OPERATOR,
     "submission:bundle": OPERATOR,
     "submission:cancel": OPERATOR,
+    "submission:debug-bundle": OF_EXPERIMENT,  # and says why there is none
+    "submission:debug-run": OF_EXPERIMENT,
     "submission:limit": OPERATOR,
     "submission:request": OF_EXPERIMENT,
     "submission:retry": OPERATOR,

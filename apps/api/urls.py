@@ -25,6 +25,7 @@ from apps.production.api.types import WorkflowViewSet
 from apps.progress.api import ProgressViewSet, RequestReportViewSet
 from apps.quality.api.views import QualityViewSet
 from apps.statusboard.api.views import AnnouncementViewSet, IncidentViewSet, ServiceViewSet, WindowViewSet, receive_feed
+from apps.submission.api.debugging import DebugRunViewSet
 from apps.submission.api.retries import RetryBatchViewSet
 from apps.submission.api.views import SubmissionViewSet
 
@@ -56,6 +57,7 @@ router.register("request-reports", RequestReportViewSet, basename="request-repor
 router.register("failure-groups", GroupViewSet, basename="failure-group")
 router.register("verdicts", VerdictViewSet, basename="verdict")
 router.register("retry-batches", RetryBatchViewSet, basename="retry-batch")
+router.register("debug-runs", DebugRunViewSet, basename="debug-run")
 
 urlpatterns = [
     path("", IndexView.as_view(), name="index"),

@@ -6,6 +6,9 @@ from apps.clusters.schedulers.base import JobState
 
 STATE_CHOICES = [(state.value, state.value.replace("_", " ").capitalize()) for state in JobState]
 
+#: End of the stage name of debug re-runs: in no statistics, and never part of a stage.
+DEBUG_STAGE = ".debug"
+
 #: The job, one of its limits or its host failed. Needs investigation.
 FAILED_STATES = frozenset(
     {

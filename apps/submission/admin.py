@@ -6,13 +6,13 @@ from typing import Any
 from django.contrib import admin
 
 from apps.accounts.models import User
-from apps.core.admin import ReadOnlyAdmin
+from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.production.admin.actions import ReasonAction
 from apps.production.domain.actors import may
 from apps.production.enums import Actor
 from apps.submission.domain.assignment import send_refused_again
 from apps.submission.enums import SubmissionState
-from apps.submission.models import Assignment, RetryBatch, RetryJob, Submission, TakenFile
+from apps.submission.models import Assignment, DebugProfile, RetryBatch, RetryJob, Submission, TakenFile
 
 
 @admin.register(Assignment)
@@ -42,6 +42,13 @@ class SubmissionAdmin(ReadOnlyAdmin):
     list_filter = ["state", "cluster"]
     search_fields = ["request__key", "spool_id"]
     ordering = ["-id"]
+
+
+@admin.register(DebugProfile)
+class DebugProfileAdmin(PortalAdmin):
+    list_display = ["name", "experiment", "description", "trace", "memory_factor", "time_factor", "host"]
+    list_filter = ["experiment"]
+    search_fields = ["name", "description"]
 
 
 @admin.register(TakenFile)

@@ -1,8 +1,24 @@
-"""States of submissions and of batches of retries, with their transitions, and why jobs are not retried."""
+"""Purposes and states of submissions, states of batches of retries, and why jobs are not retried."""
 
 from collections.abc import Mapping
 
 from django.db import models
+
+
+class Purpose(models.TextChoices):
+    """What the jobs of a submission are for. Only those for production count towards a request."""
+
+    PRODUCTION = "production", "production"
+    TEST = "test", "test"
+    DEBUG = "debug", "debug re-run"
+
+
+class HostChoice(models.TextChoices):
+    """Where a debug re-run starts."""
+
+    ANY = "any", "any host"
+    SAME = "same", "the host of the job"
+    OTHER = "other", "any other host"
 
 
 class SubmissionState(models.TextChoices):
@@ -75,6 +91,7 @@ class LeftOut(models.TextChoices):
     FORBIDDEN = "forbidden", "you may not submit jobs of its request or experiment"
     NOT_SENT = "not-sent", "not submitted by the portal"
     TEST = "test", "test job: its request repeats the test"
+    DEBUG = "debug", "debug re-run: not part of production"
     NOT_RUNNING = "not-running", "its request is not running"
     ACCEPTED = "accepted", "its stage was accepted without the failed jobs"
     CLUSTER = "cluster", "submission to its cluster is switched off"

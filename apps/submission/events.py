@@ -22,6 +22,7 @@ declare(
     EventKind("submission.released", "released queued jobs of {stage}", "had queued jobs released"),
     EventKind("submission.cancel_asked", "requested that submitted jobs be cancelled", "has jobs to be cancelled"),
     EventKind("submission.cancelled", "cancelled jobs of {stage}", "had jobs cancelled"),
+    EventKind("job.debug_planned", "planned a debug re-run with the profile “{profile}”", "has a debug re-run planned"),
     EventKind("retry.planned", "planned retries of {jobs} jobs", "has retries planned"),
     EventKind("retry.resumed", "resumed the retries", "has its retries resumed"),
     EventKind("retry.cancelled", "cancelled {jobs} retries that were not released", "had retries cancelled"),

@@ -1,17 +1,42 @@
 """The cluster of a request, the arrays submitted for it, and batches of retries. Written by domain functions only."""
 
+import re
+import shlex
 import uuid
 
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 from django.urls import reverse
 
+from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
 from apps.diagnosis.models import FailureGroup
 from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.statusboard.models import Incident
-from apps.submission.enums import IN_BATCH, BatchState, RetryState, SubmissionState
+from apps.submission.enums import IN_BATCH, BatchState, HostChoice, Purpose, RetryState, SubmissionState
+
+_FACTOR = [MinValueValidator(0.1), MaxValueValidator(10)]
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
+
+
+def check_environment(text: str) -> None:
+    """Raise `ValidationError` for a line that sets no variable, or one of the portal's own."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not _VARIABLE.fullmatch(line):
+            raise ValidationError(f"Line {number}: write NAME=value.")
+        if line.startswith("OPSPORTAL_"):
+            raise ValidationError(f"Line {number}: variables named OPSPORTAL_… are set by the portal.")
+
+
+def check_arguments(text: str) -> None:
+    """Raise `ValidationError` for words that a shell could not split."""
+    try:
+        shlex.split(text)
+    except ValueError as error:
+        raise ValidationError(f"These are no words of a command: {error}.") from None
 
 
 class Assignment(models.Model):
@@ -41,7 +66,11 @@ class Submission(models.Model):
     number = models.PositiveIntegerField(help_text="Number of the submission within its request.")
     position = models.PositiveSmallIntegerField(help_text="Position of the stage, from 0.")
     stage_name = models.CharField(max_length=64)
-    is_test = models.BooleanField(default=False, help_text="One short job, before production.")
+    purpose = models.CharField(max_length=16, choices=Purpose, default=Purpose.PRODUCTION.value)
+    debug_of = models.ForeignKey(
+        Job, on_delete=models.SET_NULL, null=True, blank=True, related_name="debug_runs", help_text="The job re-run."
+    )
+    profile = models.CharField(max_length=64, blank=True, help_text="Name of the debug profile.")
     retry_of = models.ForeignKey("self", on_delete=models.PROTECT, null=True, blank=True, related_name="retries")
     first = models.PositiveIntegerField(help_text="Number of the first job.")
     tasks = models.PositiveIntegerField(help_text="Number of jobs.")
@@ -74,16 +103,17 @@ class Submission(models.Model):
             models.UniqueConstraint(fields=["request", "number"], name="submission_number_once"),
             models.UniqueConstraint(
                 fields=["request", "position", "first"],
-                condition=Q(retry_of=None, is_test=False),
+                condition=Q(retry_of=None, purpose="production"),
                 name="submission_of_jobs_once",
             ),
             models.UniqueConstraint(
                 fields=["request", "position"],
-                condition=Q(is_test=True, settled_at=None),
+                condition=Q(purpose="test", settled_at=None),
                 name="submission_test_once",
             ),
             models.UniqueConstraint(fields=["retry_of", "first"], name="submission_retry_once"),
             models.CheckConstraint(condition=Q(state__in=SubmissionState.values), name="submission_state"),
+            models.CheckConstraint(condition=Q(purpose__in=Purpose.values), name="submission_purpose"),
             models.CheckConstraint(
                 condition=Q(state="sent", sent_at__isnull=False) & ~Q(spool_id="")
                 | ~Q(state="sent") & Q(sent_at=None, spool_id=""),
@@ -99,9 +129,66 @@ class Submission(models.Model):
         return f"{self.request.key}.{self.number}"
 
     @property
+    def is_test(self) -> bool:
+        """Whether it is one short job before production."""
+        return self.purpose == Purpose.TEST
+
+    @property
     def name(self) -> str:
         """Return the job name, by which the array is found in the scheduler."""
         return f"{self.request.key}.{self.position + 1}.{self.token.hex}"
+
+
+class DebugProfile(models.Model):
+    """What a debug re-run changes about a job: chosen by shifters and approvers, written by admins."""
+
+    experiment = models.ForeignKey(
+        Experiment,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="debug_profiles",
+        help_text="Empty: for all experiments.",
+    )
+    name = models.CharField(max_length=64)
+    description = models.CharField(max_length=250, blank=True)
+    environment = models.TextField(
+        blank=True,
+        validators=[check_environment],
+        help_text="One variable a line, such as MESSAGELEVEL=debug; added to the environment of the job.",
+    )
+    arguments = models.CharField(
+        max_length=500,
+        blank=True,
+        validators=[check_arguments],
+        help_text="Added to the command, such as --verbose 3. Jobs of requests only.",
+    )
+    trace = models.BooleanField(default=True, help_text="The shell prints every command of the script (set -x).")
+    memory_factor = models.FloatField(default=1, validators=_FACTOR, help_text="Of the memory requested.")
+    time_factor = models.FloatField(default=1, validators=_FACTOR, help_text="Of the time limit.")
+    most_events = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: all events of the job.")
+    one_file = models.BooleanField(default=False, help_text="Reads only the first of its input files.")
+    host = models.CharField(max_length=8, choices=HostChoice, default=HostChoice.ANY.value)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["experiment", "name"], name="debug_profile_once", nulls_distinct=False),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that are added, by name."""
+        pairs = (line.partition("=") for line in self.environment.splitlines() if line.strip())
+        return {name: value for name, _, value in pairs}
+
+    @property
+    def words(self) -> list[str]:
+        """The words that are added to the command."""
+        return shlex.split(self.arguments)
 
 
 class TakenFile(models.Model):

@@ -55,6 +55,7 @@ DONE_BY = {
     "submission:assign": "api:submission-assign",
     "submission:cancel": "api:submission-cancel",
     "submission:limit": "api:submission-limit",
+    "submission:debug-run": "api:debug-run-list",
     "submission:retry": "api:submission-retry",
     "submission:retry-act": "api:retry-batch-cancel",
     "submission:retry-jobs": "api:retry-batch-list",

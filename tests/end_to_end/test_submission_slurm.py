@@ -30,6 +30,7 @@ from apps.progress.models import ProductionReport
 from apps.quality import tasks as quality_tasks
 from apps.submission.domain import dispatch
 from apps.submission.domain.assignment import assign_request
+from apps.submission.domain.debugging.rerun import TRACE, debug_runs_of, start_debug_run
 from apps.submission.domain.plan import plan_next
 from apps.submission.models import Submission
 from apps.submission.tasks import send_to
@@ -181,10 +182,16 @@ def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, l
     assert found["sim"] == (3, 2, 1)
     assert found["reco"] == (3, 0, 0)
 
+    start_debug_run(job=failed, profile=TRACE, by=approver, at=timezone.now())
     again = portal.turn()
-    assert [(s.stage_name, s.indices, s.retry_of, s.created_by) for s in again] == [
-        ("sim", "1", simulated[0], "opsportal")
+    assert [(s.purpose, s.stage_name, s.indices, s.retry_of, s.created_by) for s in again] == [
+        ("debug", "sim", "1", None, approver.username),
+        ("production", "sim", "1", simulated[0], "opsportal"),
     ]
+    ((_, debugged),) = debug_runs_of(failed)
+    assert (debugged.stage, debugged.state) == ("sim.debug", "completed")
+    log = (slurm.jobs_dir / f"{debugged.job_id}.out").read_text()
+    assert "+ exec --" in log, "its script was traced"
     report(client, request, slurm, 1, "sim")
 
     assert {s.stage_name for s in portal.turn()} == {"reco"}
@@ -214,6 +221,7 @@ def check_jobs_and_archive(request: Request, begun: datetime) -> None:
         **{(f"{stage}.test", "completed"): 1 for stage in ("gen", "sim", "reco")},
         **{(stage, "completed"): 3 for stage in ("gen", "sim", "reco")},
         ("sim", "failed"): 1,
+        ("sim.debug", "completed"): 1,
     }
     for submission in request.submissions.all():
         archived = ArchivedJob.objects.get(job_id=submission.spool_id, submitted_at__gte=begun)

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from apps.core.domain.health import HEARTBEAT_LIMIT, beat_heart, components
 from apps.core.models import Heartbeat
+from opsportal.celery import app
 
 ROOT = Path(__file__).parents[2]
 WORKER = (
@@ -96,3 +97,10 @@ def test_worker_logs_one_line_while_redis_is_away(tmp_path):
         wait_for(lambda: "is away" in log.read_text())
         time.sleep(8)  # it tries again after 2 and 4 seconds
     assert len([line for line in log.read_text().splitlines() if re.match(r"\d{4}-", line)]) == 1
+
+
+def test_every_periodic_task_is_one_that_workers_know(settings):
+    app.loader.import_default_modules()
+    wanted = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+    assert wanted
+    assert wanted <= set(app.tasks)

@@ -43,7 +43,7 @@ from apps.production.models import (
     WorkflowType,
     WorkflowVersion,
 )
-from apps.submission.models import Assignment, RetryBatch, RetryJob, Submission, TakenFile
+from apps.submission.models import Assignment, DebugProfile, RetryBatch, RetryJob, Submission, TakenFile
 from tests.factories import approvals, clusters, jobs
 from tests.factories.people import person
 from tests.factories.requests import AT, draft, request_in
@@ -128,6 +128,7 @@ def of_submission(number: int, request: Request) -> None:
         created_by="x",
     )
     TakenFile.objects.create(request=request, name="a.root", job=0, taken_at=AT)
+    DebugProfile.objects.create(name=f"profile {request.pk}")
     batch = RetryBatch.objects.create(title="x", step=1, pause_minutes=1, created_at=AT, created_by="x")
     RetryJob.objects.create(batch=batch, job=jobs.row(cluster, at=AT))
 
@@ -189,7 +190,7 @@ def test_lists_and_pages_ask_no_more_for_more_rows(admin, browse):
 
 
 def test_pages_and_searches_of_every_model_open_and_change_nothing(admin, browse):
-    client, editable = browse(admin), {WorkflowType, ApprovalGroup, ApprovalRule, ExperimentShare}
+    client, editable = browse(admin), {WorkflowType, ApprovalGroup, ApprovalRule, ExperimentShare, DebugProfile}
     one_of_each(1)
     for model in MODELS:
         row, name = model.objects.order_by("pk").last(), f"admin:{model._meta.app_label}_{model._meta.model_name}"
@@ -201,7 +202,8 @@ def test_pages_and_searches_of_every_model_open_and_change_nothing(admin, browse
         if model not in editable:
             assert client.post(reverse(f"{name}_change", args=[row.pk]), {}).status_code == 403
             assert client.get(reverse(f"{name}_add")).status_code == 403
-        if model is not ApprovalRule:  # of a group that somebody has handed over, the page says what to do instead
+        if model not in {ApprovalRule, DebugProfile}:
+            # Of a group that somebody has handed over, the page says what to do instead.
             code = 200 if model is ApprovalGroup else 403
             assert client.post(reverse(f"{name}_delete", args=[row.pk]), {"post": "yes"}).status_code == code, model
             assert model.objects.filter(pk=row.pk).exists()

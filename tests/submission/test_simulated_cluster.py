@@ -106,12 +106,14 @@ def test_a_request_runs_to_data_quality_through_an_outage(demo, liaison, nova, a
     failed = Job.objects.filter(request=request, state="failed", verdict__verdict="service")
     assert failed.exists(), "samweb is out when a simulation begins"
     again = request.submissions.exclude(retry_of=None).filter(created_by="opsportal")
-    assert again.exists() or request.submissions.filter(is_test=True).count() > 3
+    assert again.exists() or request.submissions.filter(purpose="test").count() > 3
 
 
 def press_send_again(request, approver, demo) -> None:
     """Send again what waits for a person, as a shifter does."""
-    for submission in request.submissions.filter(settled_at__isnull=False, is_test=False).exclude(failed_indices=""):
+    for submission in request.submissions.filter(settled_at__isnull=False, purpose="production").exclude(
+        failed_indices=""
+    ):
         if request.state == "running" and not submission.retries.exists():
             jobs = Job.objects.filter(spool_id=submission.spool_id, verdict__isnull=False)
             if set(jobs.values_list("verdict__verdict", flat=True)) - {"service"} or submission.retry_of:

@@ -1,5 +1,6 @@
 """The differences of two archived jobs, and the best job to compare one with."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -54,19 +55,23 @@ class Difference:
 
     def folded(self) -> list[Row | Fold]:
         """Return the rows with long runs of equal ones folded."""
-        rows = self.rows or []
-        near = {at + by for at, row in enumerate(rows) if row.kind != "equal" for by in range(-CONTEXT, CONTEXT + 1)}
-        shown: list[Row | Fold] = []
-        hidden = 0
-        for at, row in enumerate(rows):
-            if at in near:
-                if hidden:
-                    shown.append(Fold(hidden))
-                hidden = 0
-                shown.append(row)
-            else:
-                hidden += 1
-        return [*shown, Fold(hidden)] if hidden else shown
+        return fold(self.rows or [])
+
+
+def fold(rows: Sequence[Row]) -> list[Row | Fold]:
+    """Return rows with long runs of equal ones folded."""
+    near = {at + by for at, row in enumerate(rows) if row.kind != "equal" for by in range(-CONTEXT, CONTEXT + 1)}
+    shown: list[Row | Fold] = []
+    hidden = 0
+    for at, row in enumerate(rows):
+        if at in near:
+            if hidden:
+                shown.append(Fold(hidden))
+            hidden = 0
+            shown.append(row)
+        else:
+            hidden += 1
+    return [*shown, Fold(hidden)] if hidden else shown
 
 
 def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool) -> Difference:

@@ -338,7 +338,7 @@ class BatchJob:
 
     `name` consists of letters, digits, `.`, `_` and `-`, and is unique: the jobs are found again by it. `output` is the
     output path in the scheduler's own patterns; empty for its default. `most_at_once` limits concurrent tasks; 0 for no
-    limit. Empty values are not requested.
+    limit. `host` is the only host to run on, `avoided_host` one not to run on. Empty values are not requested.
     """
 
     name: str
@@ -354,6 +354,8 @@ class BatchJob:
     account: str = ""
     partition: str = ""
     qos: str = ""
+    host: str = ""
+    avoided_host: str = ""
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ from apps.diagnosis.domain.fingerprints import Fingerprint
 from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupKind, GroupStatus, VerdictKind
 from apps.diagnosis.models import CauseTotals, FailureGroup, GroupNote, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
+from apps.jobs.enums import DEBUG_STAGE
 
 #: Verdicts that a broken host explains.
 HOST_VERDICTS = (VerdictKind.SERVICE, VerdictKind.UNKNOWN)
@@ -37,25 +38,33 @@ class Failure:
     line: str
 
 
-def group_for(verdict: Verdict, *, title: str, line: str, at: datetime) -> FailureGroup:
+def group_for(verdict: Verdict, *, title: str, line: str, at: datetime) -> FailureGroup | None:
     """Return the group of a verdict; see `groups_for`."""
     return groups_for([Failure(verdict, title, line)], at=at)[0]
 
 
-def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGroup]:
+def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGroup | None]:
     """Return the group of each verdict, in the transaction that stores them; new ones are published.
 
-    Jobs on a host whose group is open belong to that group, whatever their error.
+    Jobs on a host whose group is open belong to that group, whatever their error. Debug re-runs have none: they repeat
+    a failure that is known.
     """
     hosts = _open_hosts(failures)
     found = [_of_host(failure.verdict, hosts) for failure in failures]
-    digests = [fingerprint_of(failure.verdict).digest for failure in failures]
-    wanted = {digest: failure for digest, failure, group in zip(digests, failures, found, strict=True) if not group}
+    digests = [_digest(failure.verdict) for failure in failures]
+    wanted = {
+        digest: each for digest, each, group in zip(digests, failures, found, strict=True) if digest and not group
+    }
     rows = FailureGroup.objects.filter(fingerprint__in=wanted).only("fingerprint") if wanted else ()
     known = {group.fingerprint: group for group in rows}
     for digest in sorted(wanted.keys() - known.keys()):  # in order, so that two transactions never wait for each other
         known[digest] = _created(digest, wanted[digest], at)
-    return [group or known[digest] for group, digest in zip(found, digests, strict=True)]
+    return [(group or known[digest]) if digest else None for group, digest in zip(found, digests, strict=True)]
+
+
+def _digest(verdict: Verdict) -> str:
+    """Return what a group is found by; "" for a debug re-run."""
+    return "" if verdict.job.stage.endswith(DEBUG_STAGE) else fingerprint_of(verdict).digest
 
 
 def _short_host(verdict: Verdict) -> str:

@@ -20,6 +20,7 @@ from apps.jobs.domain.phases.reports import phases_of
 from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.statusboard.domain.outages import ServiceOutage, outages_during
+from apps.submission.domain.debugging.rerun import debug_runs_of, debugged_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
         "log": log_view(job),
         "attempts": other_attempts(job),
         "siblings": array_siblings(job),
+        "runs": debug_runs_of(job),
+        "debug_of": debugged_by(job),
         "archived": archived,
     }
     if archived:

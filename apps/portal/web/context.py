@@ -69,6 +69,7 @@ HELP = [
     ("/quality/", "data-quality"),
     ("/submissions/", "submission"),
     ("/retries/", "submission"),
+    ("/debug-runs/", "submission"),
     ("/reports/frozen/", "progress"),
     ("/jobs/", "jobs"),
     ("/reports/", "jobs"),

@@ -20,7 +20,7 @@ from apps.production.models import Attention, Hold, Request, StageAcceptance
 from apps.progress.domain.transitions import SETTLED, all_queues_are_known
 from apps.submission.domain.start import begin_of
 from apps.submission.domain.submissions import failed_of, index_of, jobs_of
-from apps.submission.enums import SubmissionState
+from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Submission
 
 #: How long to wait for a verdict and an automatic retry before a person is asked.
@@ -73,8 +73,8 @@ def _stuck(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
     Since it was refused, or since its array finished; an array that still runs counts from its submission. Recent
     failures may be retried automatically and do not count, unless their verdicts exclude that.
     """
-    of_state = Q(is_test=False, request__state=RequestState.RUNNING)
-    refused_tests = Q(is_test=True, request__state=RequestState.TESTING, state=SubmissionState.FAILED)
+    of_state = Q(purpose=Purpose.PRODUCTION, request__state=RequestState.RUNNING)
+    refused_tests = Q(purpose=Purpose.TEST, request__state=RequestState.TESTING, state=SubmissionState.FAILED)
     arrays = Submission.objects.filter(of_state | refused_tests, request__in=list(requests)).order_by("pk")
     accepted = set(
         StageAcceptance.objects.filter(stage__request__in=arrays.values("request")).values_list(

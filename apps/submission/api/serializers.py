@@ -17,12 +17,13 @@ class SubmissionReader(serializers.ModelSerializer[Submission]):
 
     request = serializers.CharField(source="request.key")
     cluster = serializers.CharField(source="cluster.name")
+    is_test = serializers.BooleanField()
     retry_of = serializers.IntegerField(source="retry_of.number", allow_null=True, default=None)
 
     class Meta:
         model = Submission
         fields = [
-            *("request", "number", "position", "stage_name", "is_test", "cluster", "retry_of"),
+            *("request", "number", "position", "stage_name", "purpose", "is_test", "cluster", "retry_of"),
             *("first", "tasks", "indices", "held_at", "cancel_asked_at", "cancelled_at"),
             *("state", "attempts", "spool_id", "sent_at", "ended", "completed", "failed_indices", "settled_at"),
             *("last_error", "script_sha256", "created_at", "created_by"),

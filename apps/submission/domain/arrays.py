@@ -17,7 +17,7 @@ from apps.jobs.domain.phases.tokens import new_phase_token
 from apps.production.domain.content.stages import content_of
 from apps.production.models import Request
 from apps.submission.domain.keepup import files_of_jobs
-from apps.submission.domain.scripts import StagePlan, plan_stage, stage_in_environment, write_script
+from apps.submission.domain.scripts import Overlay, StagePlan, plan_stage, stage_in_environment, write_script
 from apps.submission.domain.submissions import write_ranges
 from apps.submission.models import Submission
 
@@ -57,12 +57,13 @@ def new_submission(
     indices: Sequence[int] = (),
     retry_of: Submission | None = None,
     files: Mapping[int, Sequence[str]] | None = None,
+    overlay: Overlay | None = None,
 ) -> Submission:
     """Return an unsaved row with its script, for `tasks` jobs from `first` on, or for those of `indices`."""
     token = uuid.uuid4()
     if plan.takes_files and files is None:
         files = files_of_jobs(request, indices or range(first, first + tasks))
-    script = write_script(plan, first=first, indices=indices, token=str(token), files=files)
+    script = write_script(plan, first=first, indices=indices, token=str(token), files=files, overlay=overlay)
     options = options_of(cluster)
     return Submission(
         request=request,
@@ -70,7 +71,7 @@ def new_submission(
         number=number,
         position=plan.position,
         stage_name=plan.name,
-        is_test=bool(plan.test_events),
+        purpose=plan.purpose,
         retry_of=retry_of,
         first=indices[0] if indices else first,
         tasks=len(indices) or tasks,
@@ -98,7 +99,7 @@ def batch_job(submission: Submission) -> BatchJob:
         tasks=submission.tasks,
         environment={
             "OPSPORTAL_REQUEST": submission.request.key,
-            "OPSPORTAL_STAGE": stage_in_environment(submission.stage_name, is_test=submission.is_test),
+            "OPSPORTAL_STAGE": stage_in_environment(submission.stage_name, submission.purpose),
             "OPSPORTAL_SUBMISSION": str(submission.token),
             "OPSPORTAL_URL": settings.PORTAL_URL,
             "OPSPORTAL_PHASE_TOKEN": new_phase_token(

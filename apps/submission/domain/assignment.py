@@ -28,7 +28,7 @@ from apps.submission.domain.submissions import (
     publish_event,
     wished_limit,
 )
-from apps.submission.enums import SubmissionState
+from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Assignment, Submission
 
 #: Moves that can be made along with the choice of a cluster.
@@ -56,7 +56,7 @@ def assign_request(
     request = locked(request)
     if request.state not in ASSIGNABLE:
         raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
-    _check_cluster(cluster, request)
+    check_cluster(cluster, request)
     plans_of(request)
     listed_files(request)
     if verb:
@@ -107,10 +107,10 @@ def retry_failed(
         raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
     _check_not_accepted(request, position)
     found: list[Submission] = []
-    sent = request.submissions.filter(position=position, is_test=False)
+    sent = request.submissions.filter(position=position, purpose=Purpose.PRODUCTION)
     for submission in sent.prefetch_related("retries").select_related():
         if indices := failed_of(submission, verdict=verdict):
-            _check_cluster(submission.cluster, request)
+            check_cluster(submission.cluster, request)
             retry = plan_retry(submission=submission, request=request, indices=indices, by=by, at=at, reason=reason)
             found.append(retry)
     if not found:
@@ -146,7 +146,7 @@ def send_refused_again(*, submission: Submission, by: User, at: datetime, reason
     """Plan a refused array again, unchanged. Raises `NotAllowed`, `InvalidFields`, `InvalidTransition`."""
     check_may_submit(by, submission.request)
     reason = checked_reason(reason, needed=False)
-    if not submission.is_test:
+    if submission.purpose == Purpose.PRODUCTION:
         _check_not_accepted(locked(submission.request), submission.position)
     changed = Submission.objects.filter(pk=submission.pk, state=SubmissionState.FAILED).update(
         state=SubmissionState.PLANNED, due_at=at, attempts=0
@@ -164,7 +164,8 @@ def _check_not_accepted(request: Request, position: int) -> None:
         raise InvalidTransition(f"{request}: {taken.by} accepted {taken.stage.name} as is. Revoke that first.")
 
 
-def _check_cluster(cluster: Cluster, request: Request) -> None:
+def check_cluster(cluster: Cluster, request: Request) -> None:
+    """Raise `InvalidTransition` if no jobs can be submitted to a cluster."""
     if not cluster.submits:
         raise InvalidTransition(f"Submission to {cluster} is switched off. An admin can switch it on.")
     try:

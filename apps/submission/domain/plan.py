@@ -122,8 +122,9 @@ def plan_jobs(
     *, request: Request, cluster: Cluster, plan: StagePlan, by: Principal, at: datetime, reason: str = "", **jobs: Any
 ) -> Submission:
     """Store the next array of a request, with jobs as for `new_submission`, and publish the event."""
-    number = (request.submissions.aggregate(last=Max("number"))["last"] or 0) + 1
-    made = new_submission(request=request, cluster=cluster, plan=plan, number=number, by=by, at=at, **jobs)
+    made = new_submission(
+        request=request, cluster=cluster, plan=plan, number=next_number(request), by=by, at=at, **jobs
+    )
     made.save(force_insert=True)
     data = {
         "first": made.first,
@@ -133,6 +134,11 @@ def plan_jobs(
     }
     publish_event("submission.planned", made, at, by=made.created_by, reason=reason, **data)
     return made
+
+
+def next_number(request: Request) -> int:
+    """Return the number of the next submission of a request, which is locked."""
+    return (request.submissions.aggregate(last=Max("number"))["last"] or 0) + 1
 
 
 def locked(request: Request) -> Request:

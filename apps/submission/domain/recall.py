@@ -13,7 +13,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Request
 from apps.submission.domain.arrays import adapter_that_submits
 from apps.submission.domain.submissions import cancellable, publish_event
-from apps.submission.enums import SubmissionState
+from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Submission
 
 log = logging.getLogger(__name__)
@@ -44,9 +44,10 @@ def recall_sent(*, cluster: Cluster, at: datetime) -> int:
 
 def _recall(submission: Submission, adapter: Submits, at: datetime) -> bool:
     """Cancel, hold or release one array if its request requires it; return whether it did."""
-    is_closed = bool(submission.cancel_asked_at) or submission.request.state in ENDED
+    is_debug = submission.purpose == Purpose.DEBUG
+    is_closed = bool(submission.cancel_asked_at) or (submission.request.state in ENDED and not is_debug)
     stage = submission.request.stages.filter(position=submission.position).first()
-    is_held = not is_closed and hold_of(submission.request, stage) is not None
+    is_held = not is_closed and not is_debug and hold_of(submission.request, stage) is not None
     if is_closed:
         adapter.cancel(submission.spool_id)
     elif not isinstance(adapter, HoldsJobs) or is_held == bool(submission.held_at):

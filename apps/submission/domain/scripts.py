@@ -8,8 +8,10 @@ from string import Formatter
 from typing import Any
 
 from apps.core.errors import InvalidFields
+from apps.jobs.enums import DEBUG_STAGE
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.types.declaration import Command
+from apps.submission.enums import Purpose
 
 #: Placeholders with a value per job, and the variables that the script sets.
 JOB_VARIABLES = {
@@ -20,8 +22,8 @@ JOB_VARIABLES = {
     "seed": "OPSPORTAL_SEED",
     "most_events": "OPSPORTAL_MOST_EVENTS",
 }
-#: Suffix of stage names in the environment and of datasets during a test: its output does not count.
-TEST = ".test"
+#: Suffixes of stage names in the environment, and of datasets, by purpose: such output does not count.
+_SUFFIXES = {Purpose.PRODUCTION: "", Purpose.TEST: ".test", Purpose.DEBUG: DEBUG_STAGE}
 _OF_EVENTS = {"first_event", "events_per_job"}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -40,21 +42,53 @@ class StagePlan:
     memory_bytes: int
     wall_seconds: int
     test_events: int = 0
+    purpose: str = Purpose.PRODUCTION
     takes_files: bool = False
     reads_dataset: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-def stage_in_environment(name: str, *, is_test: bool) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Overlay:
+    """What a debug re-run changes about a script; `most_events` None keeps the events."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    arguments: Sequence[str] = ()
+    trace: bool = False
+    most_events: int | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines that run before the job's own command."""
+        lines = [f"export {name}={shlex.quote(text)}" for name, text in self.environment.items()]
+        if self.most_events is not None:
+            names = (JOB_VARIABLES["events_per_job"], JOB_VARIABLES["most_events"])
+            lines += [f"export {name}={self.most_events}" for name in names]
+        return [*lines, *(["set -x"] if self.trace else [])]
+
+
+def stage_in_environment(name: str, purpose: str) -> str:
     """Return the name of a stage in the environment of its jobs."""
-    return f"{name[: 64 - len(TEST)]}{TEST}" if is_test else name
+    suffix = _SUFFIXES[Purpose(purpose)]
+    return f"{name[: 64 - len(suffix)]}{suffix}"
 
 
-def plan_stage(*, key: str, content: RequestContent, position: int, test_events: int = 0) -> StagePlan:
-    """Plan the jobs of a stage, or its test. Raises `InvalidFields` with everything that prevents it."""
+def plan_stage(
+    *,
+    key: str,
+    content: RequestContent,
+    position: int,
+    purpose: Purpose = Purpose.PRODUCTION,
+    test_events: int = 0,
+) -> StagePlan:
+    """Plan the jobs of a stage, or its test with at most `test_events`.
+
+    Raises `InvalidFields` with everything that prevents it.
+    """
+    purpose = Purpose.TEST if test_events else purpose
     stage = content.stages[position]
     by_file = content.workflow.takes_files
-    texts = _texts(key, content, position, is_test=bool(test_events))
+    texts = _texts(key, content, position, purpose)
     command = _words_of(content.workflow.stage(stage.kind).command, texts)
     problems = _problems(stage, command, by_file=by_file)
     for name, text in texts.items():
@@ -80,11 +114,12 @@ def plan_stage(*, key: str, content: RequestContent, position: int, test_events:
         memory_bytes=stage.memory_bytes or 0,
         wall_seconds=stage.wall_seconds or 0,
         test_events=test_events,
+        purpose=purpose,
         takes_files=by_file,
         reads_dataset=bool(texts.get("input_dataset")),
         variables={
             "OPSPORTAL_REQUEST": key,
-            "OPSPORTAL_STAGE": stage_in_environment(stage.name, is_test=bool(test_events)),
+            "OPSPORTAL_STAGE": stage_in_environment(stage.name, purpose),
             "OPSPORTAL_RELEASE": stage.release,
         },
     )
@@ -97,10 +132,12 @@ def write_script(
     indices: Sequence[int] = (),
     token: str = "",
     files: Mapping[int, Sequence[str]] | None = None,
+    overlay: Overlay | None = None,
 ) -> str:
     """Return the script of an array. Task n is job `first` + n, or `indices[n]` if given.
 
-    Without `first` the script takes it as an argument. `files` are the files of each job, by its number.
+    Without `first` the script takes it as an argument. `files` are the files of each job, by its number; `overlay` is
+    that of a debug re-run.
     """
     variables = dict(plan.variables) | ({"OPSPORTAL_SUBMISSION": token} if token else {})
     variables |= {"OPSPORTAL_TEST": "1"} if plan.test_events else {}
@@ -129,7 +166,8 @@ def write_script(
         f"export OPSPORTAL_SEED=$(({plan.first_seed} + index))",
         f"export OPSPORTAL_MOST_EVENTS={'-1' if reads_all else '$OPSPORTAL_EVENTS_PER_JOB'}",
         *_files(files or {}),
-        f"exec -- {' '.join(plan.words)}",
+        *(overlay.lines if overlay else ()),
+        f"exec -- {' '.join([*plan.words, *map(shlex.quote, overlay.arguments if overlay else ())])}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -176,20 +214,21 @@ def _problems(stage: StageContent, command: Sequence[str], *, by_file: bool) -> 
     return problems
 
 
-def _texts(key: str, content: RequestContent, position: int, *, is_test: bool) -> dict[str, str]:
+def _texts(key: str, content: RequestContent, position: int, purpose: Purpose) -> dict[str, str]:
     """Return the texts of placeholders known now: arguments of the stage, `request` and `stage`.
 
-    Tests write separate datasets, which later stages read.
+    Tests and debug re-runs write separate datasets; tests of later stages read those of tests.
     """
     stage = content.stages[position]
     declared = content.workflow.stage(stage.kind).arguments
     texts = {argument.name: _text(stage.value(argument.name)) for argument in declared}
     if not texts.get("input_dataset") and position:
         texts["input_dataset"] = content.stages[position - 1].output_dataset
-    if is_test:
+    suffix = _SUFFIXES[purpose]
+    if purpose == Purpose.TEST:
         made = {before.output_dataset for before in content.stages[:position]} - {""}
-        texts |= {"input_dataset": texts["input_dataset"] + TEST} if texts.get("input_dataset") in made else {}
-        texts |= {"output_dataset": texts["output_dataset"] + TEST} if texts.get("output_dataset") else {}
+        texts |= {"input_dataset": texts["input_dataset"] + suffix} if texts.get("input_dataset") in made else {}
+    texts |= {"output_dataset": texts["output_dataset"] + suffix} if texts.get("output_dataset") else {}
     return texts | {"request": key, "stage": stage.name}
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Exists, Max, OuterRef, Q, QuerySet, Sum
+from django.db.models import Case, Exists, Max, OuterRef, Q, QuerySet, Sum, When
 
 from apps.accounts.models import Principal, User
 from apps.clusters.models import Cluster
@@ -20,7 +20,7 @@ from apps.production.domain.outputs.counts import must_be_located
 from apps.production.domain.priority.ranks import by_place
 from apps.production.enums import PORTAL, Actor, RequestState
 from apps.production.models import Request, Stage, StageAcceptance, StageLocation
-from apps.submission.enums import IN_SCHEDULER, SubmissionState
+from apps.submission.enums import IN_SCHEDULER, Purpose, SubmissionState
 from apps.submission.models import Assignment, Submission
 
 #: States in which jobs of a request are submitted.
@@ -63,10 +63,12 @@ def clusters_to_look_at() -> QuerySet[Cluster]:
 
 
 def planned(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
-    """Return the arrays to submit to a cluster now, in the order of the queue."""
+    """Return the arrays to submit to a cluster now: debug re-runs, then the others in the order of the queue."""
     waiting = Submission.objects.filter(cluster=cluster, state=SubmissionState.PLANNED, due_at__lte=at)
-    waiting = waiting.filter(request__state__in=SENDABLE).select_related("request__experiment", "request__assignment")
-    return waiting.order_by(*by_place("request__"), "number")
+    is_debug = Q(purpose=Purpose.DEBUG)
+    waiting = waiting.filter(Q(request__state__in=SENDABLE) | is_debug)
+    waiting = waiting.select_related("request__experiment", "request__assignment")
+    return waiting.order_by(Case(When(is_debug, then=0), default=1), *by_place("request__"), "number")
 
 
 def sent_again(requests: Iterable[int]) -> dict[tuple[int, int], int]:
@@ -74,7 +76,7 @@ def sent_again(requests: Iterable[int]) -> dict[tuple[int, int], int]:
 
     Accounting counts them as first attempts. Refused arrays do not count.
     """
-    rows = Submission.objects.filter(request__in=requests, is_test=False).exclude(retry_of=None)
+    rows = Submission.objects.filter(request__in=requests, purpose=Purpose.PRODUCTION).exclude(retry_of=None)
     rows = rows.exclude(state=SubmissionState.FAILED).order_by()
     sums = rows.values_list("request_id", "position").annotate(jobs=Sum("tasks"))
     return {(request, position): jobs for request, position, jobs in sums}
@@ -83,7 +85,9 @@ def sent_again(requests: Iterable[int]) -> dict[tuple[int, int], int]:
 def sent_here(requests: Iterable[int]) -> set[int]:
     """Return which of these requests, by primary key, have jobs submitted by the portal, now or in future."""
     sent = (
-        Submission.objects.filter(request__in=requests, is_test=False).order_by().values_list("request_id", flat=True)
+        Submission.objects.filter(request__in=requests, purpose=Purpose.PRODUCTION)
+        .order_by()
+        .values_list("request_id", flat=True)
     )
     chosen = Assignment.objects.filter(request__in=requests, cluster__submits=True)
     return set(sent.union(chosen.values_list("request_id", flat=True)))
@@ -96,7 +100,7 @@ def cancellable() -> Q:
 
 def last_tests(request: Request) -> dict[int, Submission]:
     """Return the last test of each stage, by position."""
-    tests = request.submissions.filter(is_test=True).defer("script").order_by("number")
+    tests = request.submissions.filter(purpose=Purpose.TEST).defer("script").order_by("number")
     return {test.position: test for test in tests}
 
 
@@ -105,6 +109,14 @@ def lost(cluster: Cluster, at: datetime, grace: timedelta) -> QuerySet[Submissio
     unknown = Q(state=SubmissionState.UNKNOWN, due_at__lte=at)
     silent = Q(state=SubmissionState.SENDING, sending_at__lte=at - grace)
     return Submission.objects.filter(unknown | silent, cluster=cluster).select_related("request__experiment")
+
+
+def submission_of(job: Job) -> Submission | None:
+    """Return the array that a job belongs to, if the portal sent it; IDs are recycled."""
+    rows = Submission.objects.filter(
+        cluster=job.cluster_id, spool_id=job.spool_id, state=SubmissionState.SENT, sent_at__lte=job.submitted_at + SKEW
+    )
+    return rows.select_related("request__experiment", "cluster").order_by("-pk").first()
 
 
 def jobs_of(submission: Submission) -> QuerySet[Job]:
@@ -240,7 +252,7 @@ def standings_of(request: Request) -> list[StageStanding]:
     for submission in request.submissions.select_related("cluster", "retry_of").defer("script").order_by("number"):
         if submission.position in standings and submission.is_test:
             standings[submission.position].test = submission
-        elif submission.position in standings:
+        elif submission.position in standings and submission.purpose == Purpose.PRODUCTION:
             standings[submission.position].submissions.append(submission)
     return list(standings.values())
 
@@ -266,7 +278,7 @@ def publish_event(
     """Publish an event of a submission in the timeline of its request."""
     about = {
         "submission": submission.number,
-        "stage": submission.stage_name,
+        "stage": submission.stage_name + (" (debug re-run)" if submission.purpose == Purpose.DEBUG else ""),
         "cluster": submission.cluster.name,
         "tasks": submission.tasks,
         "attempt": submission.attempts,

@@ -21,7 +21,7 @@ from apps.submission.domain.keepup import is_over, takes_files
 from apps.submission.domain.outlook import Outlook, outlook
 from apps.submission.domain.plan import locked
 from apps.submission.domain.submissions import jobs_of, last_tests
-from apps.submission.enums import SubmissionState
+from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Assignment, Submission
 
 #: How long to wait for the verdict on a failed test.
@@ -65,7 +65,12 @@ def end_kept_up(*, cluster: Cluster, at: datetime) -> list[Request]:
 def _is_done(request: Request) -> bool:
     """Whether each stage has completed a job for all files, or for those that an accepted stage passed on."""
     wanted, accepted = request.taken_files.values("job").distinct().count(), acceptances_of([request])
-    sums = request.submissions.filter(is_test=False).values("position").annotate(done=Sum("completed")).order_by()
+    sums = (
+        request.submissions.filter(purpose=Purpose.PRODUCTION)
+        .values("position")
+        .annotate(done=Sum("completed"))
+        .order_by()
+    )
     done = {row["position"]: row["done"] for row in sums}
     for stage in request.stages.all():
         completed = done.get(stage.position) or 0
@@ -97,7 +102,7 @@ def _answer(request: Request, test: Submission, now: Outlook, at: datetime) -> b
     verdict = verdict_of(test)
     if verdict is None and test.settled_at and at - test.settled_at < VERDICT_WITHIN:
         return False
-    failed = request.submissions.filter(is_test=True, position=test.position, completed=0).count()
+    failed = request.submissions.filter(purpose=Purpose.TEST, position=test.position, completed=0).count()
     is_service = verdict is not None and verdict.verdict == VerdictKind.SERVICE
     again = is_service and failed <= options_of(test.cluster).retries
     if again and verdict and verdict.service and now.is_down(verdict.service):

@@ -1,8 +1,10 @@
 """Forms of submission."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from django import forms
+from django.http import QueryDict
 
 from apps.clusters.models import Cluster
 from apps.diagnosis.enums import VerdictKind
@@ -18,6 +20,7 @@ from apps.submission.domain.retrying.batches import (
     PAUSE_MINUTES,
     STEP,
 )
+from apps.submission.models import DebugProfile
 
 _REASON = "Shown in the timeline of the request."
 
@@ -63,6 +66,20 @@ class RetryForm(forms.Form):
         choices=[("", "All"), *VerdictKind.choices],
     )
     reason = forms.CharField(required=False, max_length=MAX_REASON)
+
+
+class DebugForm(forms.Form):
+    """The profile of a debug re-run, and why."""
+
+    profile = forms.ChoiceField()
+    reason = forms.CharField(required=False, max_length=MAX_REASON)
+
+    def __init__(self, profiles: Sequence[DebugProfile], data: QueryDict | None = None) -> None:
+        super().__init__(data, initial={"profile": profiles[0].name})
+        names = [
+            (each.name, f"{each.name} – {each.description}" if each.description else each.name) for each in profiles
+        ]
+        self.fields["profile"].choices = names  # type: ignore[attr-defined]
 
 
 class AcceptForm(forms.Form):

@@ -1,12 +1,14 @@
 from django.urls import path
 
-from apps.submission.web import retries, views
+from apps.submission.web import debugging, retries, views
 
 app_name = "submission"
 urlpatterns = [
     path("retries/", retries.retry_batches, name="retry-batches"),
     path("retries/<int:pk>/", retries.retry_batch, name="retry-batch"),
     path("retries/<int:pk>/act/", retries.act_on_batch, name="retry-act"),
+    path("debug-runs/<int:pk>/", debugging.debug_run, name="debug-run"),
+    path("debug-runs/<int:pk>/bundle/", debugging.bundle, name="debug-bundle"),
     path("retries/<slug:kind>/<int:pk>/", retries.retry_jobs, name="retry-jobs"),
     path("submissions/<str:key>/", views.submissions, name="request"),
     path("submissions/<str:key>/assign/", views.assign, name="assign"),

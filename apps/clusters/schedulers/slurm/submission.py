@@ -59,6 +59,8 @@ def options_of(job: BatchJob) -> list[str]:
         "account": job.account,
         "partition": job.partition,
         "qos": job.qos,
+        "nodelist": job.host,
+        "exclude": job.avoided_host,
     }
     return options + [f"--{name}={value}" for name, value in more.items() if value]
 

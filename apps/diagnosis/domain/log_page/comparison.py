@@ -15,6 +15,7 @@ from apps.diagnosis.domain.log_page.outline import phases_in
 from apps.diagnosis.domain.log_page.rows import LINE_BYTES, RawLine, split_lines
 from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
 from apps.diagnosis.enums import Stream
+from apps.jobs.enums import DEBUG_STAGE
 from apps.jobs.models import Job
 
 #: Of each log, so much is compared: its start and its end.
@@ -83,11 +84,11 @@ class LogComparison:
 
 def siblings_of(job: Job, *, user: User) -> tuple[Sibling, ...]:
     """Return jobs of the same kind that completed, the best first: on the same host, then the nearest in time."""
-    kinds = []
+    kinds, stage = [], job.stage.removesuffix(DEBUG_STAGE)
     if job.request_key:
-        kinds.append((f"{job.request_key} {job.stage}".strip(), Q(request_key=job.request_key, stage=job.stage)))
-    if job.stage and job.experiment_id:
-        kinds.append((f"stage {job.stage}", Q(experiment=job.experiment_id, stage=job.stage)))
+        kinds.append((f"{job.request_key} {stage}".strip(), Q(request_key=job.request_key, stage=stage)))
+    if stage and job.experiment_id:
+        kinds.append((f"stage {stage}", Q(experiment=job.experiment_id, stage=stage)))
     if job.user and job.name:
         kinds.append((f"{job.user}’s {job.name}", Q(user=job.user, name=job.name)))
     for words, condition in kinds:

@@ -31,7 +31,7 @@ from apps.jobs.domain.statistics.columns import (
     grouped,
     sums_of_jobs,
 )
-from apps.jobs.enums import Counted
+from apps.jobs.enums import DEBUG_STAGE, Counted
 from apps.jobs.models import DirtyHour, Job, StatisticsBlock, StatisticsValue
 
 DAY_LENGTH = timedelta(days=1)
@@ -79,7 +79,8 @@ def write_hour(*, hour: datetime) -> None:
     lock_day(hour, shared=True)
     StatisticsBlock.objects.filter(bucket=hour, level__in=[JOB.name, WORK.name]).delete()
     StatisticsBlock.objects.filter(bucket=day_of(hour), level__in=_DAYS).delete()
-    found = list(Job.objects.filter(ended_at__gte=hour, ended_at__lt=hour + timedelta(hours=1)).values(*_FIELDS))
+    jobs = Job.objects.filter(ended_at__gte=hour, ended_at__lt=hour + timedelta(hours=1))
+    found = list(jobs.exclude(stage__endswith=DEBUG_STAGE).values(*_FIELDS))
     if not found:
         return
     columns = _columns_of(found)

@@ -17,7 +17,7 @@ from apps.submission.domain.outlook import Outlook, outlook
 from apps.submission.domain.plan import locked, plan_retry
 from apps.submission.domain.retrying.eligibility import reserved_indices
 from apps.submission.domain.submissions import failed_of, index_of, jobs_of
-from apps.submission.enums import SubmissionState
+from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Submission
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def retry_by_verdict(*, cluster: Cluster, at: datetime) -> list[Submission]:
         Q(settled_at__gte=at - VERDICT_WITHIN) | many,
         cluster=cluster,
         state=SubmissionState.SENT,
-        is_test=False,
+        purpose=Purpose.PRODUCTION,
         cancelled_at=None,
         request__state=RequestState.RUNNING,
     ).exclude(failed_indices="")

@@ -14,7 +14,7 @@ from apps.production.enums import RequestState
 from apps.production.models import StageAcceptance
 from apps.statusboard.models import Incident
 from apps.submission.domain.submissions import index_of, may_submit, read_ranges, sent_again
-from apps.submission.enums import IN_BATCH, LeftOut, SubmissionState
+from apps.submission.enums import IN_BATCH, LeftOut, Purpose, SubmissionState
 from apps.submission.models import RetryBatch, RetryJob, Submission
 
 #: What failed jobs are retried for.
@@ -152,6 +152,7 @@ class _Known:
         index = index_of(submission, job_id)
         checks = {
             LeftOut.TEST: submission.is_test,
+            LeftOut.DEBUG: submission.purpose == Purpose.DEBUG,
             LeftOut.IN_FLIGHT: index in self.retried[submission.pk],
             LeftOut.UNSETTLED: index not in self.failed[submission.pk],
             LeftOut.NOT_RUNNING: submission.request.state != RequestState.RUNNING,

@@ -1,0 +1,120 @@
+"""A debug re-run as one tar: for jobs that the portal did not submit, from their archived script and environment."""
+
+import io
+import math
+import re
+import shlex
+import tarfile
+from collections.abc import Iterable
+from datetime import datetime
+
+from apps.accounts.models import User
+from apps.archive.domain.bundle import safe_name
+from apps.archive.domain.store.contents import DamagedContent, archived_job_for, read_blob
+from apps.archive.models import ArchivedJob
+from apps.archive.permissions import sees_environment
+from apps.clusters.schedulers.environment import variables_in
+from apps.core.errors import InvalidTransition, NotAllowed
+from apps.jobs.enums import DEBUG_STAGE
+from apps.jobs.models import Job
+from apps.submission.enums import HostChoice
+from apps.submission.models import DebugProfile
+
+#: Set by the scheduler for each job: those of the old one would mislead the new one.
+_OF_JOB = re.compile(rb"SLURM_|SLURMD_|PBS_|_CONDOR_|TMPDIR$|OPSPORTAL_PHASE_TOKEN$")
+_MASKED = re.compile(rb"<masked:[0-9a-f]{16}>")
+_SHELL = re.compile(rb"#!\s*\S*/(env\s+)?(ba|da|k|z)?sh\b")
+
+_README = """Debug re-run of job {job} on {cluster}, with the profile {profile}.
+
+    ./submit.sh [more options of sbatch]
+
+script.sh is the archived script{traced}. environment is that of the job, with the changes of the profile; each variable
+ends with a NUL. Run it as {user}, or as somebody who may read the same files.
+{masked}
+The job writes to the places where the first one wrote. The portal shows it under the stage {stage}, which is in no
+statistics.
+"""
+_NO_SLURM = "\nsubmit.sh is for Slurm. The job ran under {scheduler}: submit script.sh with its own command.\n"
+
+
+def debug_bundle(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> bytes:
+    """Return a tar with script, environment, README and the command that submits them.
+
+    Raises `InvalidTransition` if the script is not archived, `NotAllowed` without the right to see the environment.
+    """
+    archived = archived_job_for(job)
+    if archived is None:
+        raise InvalidTransition("The script of this job was not captured.")
+    if not sees_environment(by, archived):
+        raise NotAllowed("Only liaisons, approvers and admins of the experiment can download environments.")
+    try:
+        script, environment = read_blob(archived.script), read_blob(archived.environment)
+    except DamagedContent as error:
+        raise InvalidTransition(f"The archived content {error}.") from error
+    variables, masked = _variables(environment, profile, job)
+    traced = profile.trace and bool(_SHELL.match(script))
+    readme = _README.format(
+        job=job.job_id,
+        cluster=job.cluster.name,
+        profile=profile.name,
+        user=job.user or "the user of the job",
+        traced=", with set -x" if traced else "",
+        masked=f"\nSecrets are not archived. Set these first: {', '.join(masked)}\n" if masked else "",
+        stage=f"{job.stage}{DEBUG_STAGE}" if job.stage else "–",
+    )
+    if job.cluster.scheduler != "slurm":
+        readme += _NO_SLURM.format(scheduler=job.cluster.scheduler)
+    files = {
+        "script.sh": _traced(script) if traced else script,
+        "environment": b"".join(name + b"=" + value + b"\0" for name, value in variables),
+        "submit.sh": _submit_script(job, archived, profile).encode(),
+        "README": readme.encode(),
+    }
+    return _tar(f"debug-{safe_name(job.job_id)}", files.items(), at)
+
+
+def _variables(environment: bytes, profile: DebugProfile, job: Job) -> tuple[list[tuple[bytes, bytes]], list[str]]:
+    """Return the variables of the re-run, and the names of those whose values are masked."""
+    found = {name: value for name, value in variables_in(environment) if not _OF_JOB.match(name)}
+    masked = [name.decode("utf-8", "replace") for name, value in found.items() if _MASKED.search(value)]
+    found |= {name.encode(): value.encode() for name, value in profile.variables.items()}
+    if job.stage:
+        found[b"OPSPORTAL_STAGE"] = f"{job.stage[: 64 - len(DEBUG_STAGE)]}{DEBUG_STAGE}".encode()
+    return [(name, value) for name, value in found.items() if not _MASKED.search(value)], masked
+
+
+def _traced(script: bytes) -> bytes:
+    """Return a shell script with `set -x` after its head: schedulers read their options before the first command."""
+    lines = script.split(b"\n")
+    head = next((n for n, line in enumerate(lines) if line.strip() and not line.startswith(b"#")), len(lines))
+    return b"\n".join([*lines[:head], b"set -x  # debug re-run", *lines[head:]])
+
+
+def _submit_script(job: Job, archived: ArchivedJob, profile: DebugProfile) -> str:
+    _, _, task = job.job_id.partition("_")
+    options = [f"--job-name=debug.{safe_name(job.job_id)}", "--export-file=environment"]
+    options += [f"--array={task}"] if task.isdigit() else []
+    if job.time_limit_seconds:
+        options.append(f"--time={math.ceil(job.time_limit_seconds * profile.time_factor / 60)}")
+    if job.requested_memory_bytes:
+        options.append(f"--mem={math.ceil(job.requested_memory_bytes * profile.memory_factor / 2**20)}M")
+    where = {HostChoice.SAME: "nodelist", HostChoice.OTHER: "exclude"}.get(HostChoice(profile.host))
+    if where and job.host:
+        options.append(f"--{where}={job.host}")
+    named = {"account": job.account, "partition": job.partition}
+    options += [f"--{name}={value}" for name, value in named.items() if value]
+    arguments = shlex.join(archived.arguments.split())  # as accounting has them: words without quotes
+    command = f'sbatch {shlex.join(options)} "$@" script.sh {arguments}'.rstrip()
+    return f'#!/bin/sh\nset -eu\ncd -- "$(dirname -- "$0")"\n{command}\n'
+
+
+def _tar(directory: str, files: Iterable[tuple[str, bytes]], at: datetime) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, content in files:
+            member = tarfile.TarInfo(f"{directory}/{name}")
+            member.size, member.mtime = len(content), int(at.timestamp())
+            member.mode = 0o755 if name.endswith(".sh") else 0o600 if name == "environment" else 0o644
+            tar.addfile(member, io.BytesIO(content))
+    return packed.getvalue()

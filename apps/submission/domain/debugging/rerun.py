@@ -1,0 +1,176 @@
+"""Debug re-runs: one job again with more output, its changes shown before it is submitted.
+
+The portal submits the job of a request itself, as an array of one that writes to datasets of its own and counts for
+nothing. Any other job is handed out as a bundle, made of its archived script and environment.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from apps.accounts.models import User
+from apps.archive.domain.comparison import Row, Side, compare_fully
+from apps.core.domain.background import enqueue
+from apps.core.domain.events import publish
+from apps.core.domain.quantities import round_duration, round_size
+from apps.core.errors import InvalidTransition
+from apps.jobs.domain.proof import SKEW
+from apps.jobs.enums import DEBUG_STAGE
+from apps.jobs.models import Job
+from apps.production.domain.content.stages import content_of, with_stages
+from apps.production.domain.reasons import checked_reason
+from apps.production.models import Request
+from apps.submission.domain.arrays import new_submission
+from apps.submission.domain.assignment import check_cluster
+from apps.submission.domain.keepup import files_of_jobs
+from apps.submission.domain.plan import locked, next_number
+from apps.submission.domain.scripts import Overlay, plan_stage
+from apps.submission.domain.submissions import check_may_submit, index_of, publish_event, submission_of
+from apps.submission.enums import HostChoice, Purpose
+from apps.submission.models import DebugProfile, Submission
+
+MOST_SHOWN = 20
+#: A profile for experiments that have none.
+TRACE = DebugProfile(name="trace", description="Prints every command of the script.")
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A debug re-run before it is submitted: its row, the lines of both scripts, and options with old and new value."""
+
+    submission: Submission
+    rows: Sequence[Row]
+    options: Sequence[tuple[str, str, str]]
+
+
+def profiles_for(job: Job) -> list[DebugProfile]:
+    """Return the profiles of the job's experiment and those for all; `TRACE` if there are none."""
+    rows = DebugProfile.objects.filter(Q(experiment=None) | Q(experiment=job.experiment_id))
+    return list(rows.order_by("experiment", "name")) or [TRACE]
+
+
+def debug_runs_of(job: Job) -> list[tuple[Submission, Job | None]]:
+    """Return the newest debug re-runs of a job, each with its own job once that is collected; in two queries."""
+    rows = Submission.objects.filter(debug_of=job).select_related("request", "cluster").defer("script")
+    runs = list(rows.order_by("-pk")[:MOST_SHOWN])
+    since = min((run.sent_at for run in runs if run.sent_at), default=None)
+    if since is None:
+        return [(run, None) for run in runs]
+    spools = [run.spool_id for run in runs if run.spool_id]
+    jobs = Job.objects.filter(cluster=job.cluster_id, spool_id__in=spools, submitted_at__gte=since - SKEW)
+    found = {each.spool_id: each for each in jobs.select_related("cluster").order_by("submitted_at", "attempt")}
+    return [(run, found.get(run.spool_id)) for run in runs]
+
+
+def debugged_by(job: Job) -> Job | None:
+    """Return the job that a debug re-run repeats; None for other jobs."""
+    if not job.stage.endswith(DEBUG_STAGE):
+        return None
+    run = submission_of(job)
+    return run.debug_of if run else None
+
+
+def preview(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> Preview:
+    """Return what a debug re-run of a job of the portal would submit. Changes nothing.
+
+    Raises `NotAllowed`, `InvalidTransition` if the portal did not send the job, `InvalidFields` if it cannot run.
+    """
+    origin, index, request = _origin(job, by)
+    made = _debug_run(job, profile, origin, index, request, by, at)
+    before, after = (Side("", row.script.splitlines(), None) for row in (origin, made))
+    rows = compare_fully(before, after, exact=True).rows or []
+    # A new array has a new token, whatever the profile.
+    return Preview(
+        made, [row for row in rows if "OPSPORTAL_SUBMISSION" not in row.right_text], _changed_options(origin, made)
+    )
+
+
+@transaction.atomic
+def start_debug_run(*, job: Job, profile: DebugProfile, by: User, at: datetime, reason: str = "") -> Submission:
+    """Plan a debug re-run, which goes before other jobs whatever the state of its request. Raises as `preview`."""
+    reason = checked_reason(reason, needed=False)
+    origin, index, request = _origin(job, by)
+    made = _debug_run(job, profile, origin, index, locked(request), by, at)
+    made.save(force_insert=True)
+    publish_event("submission.planned", made, at, by=by, reason=reason, debug_of=job.job_id, profile=made.profile)
+    data = {"profile": made.profile, "submission": made.number}
+    publish(kind="job.debug_planned", target=job, by=by, at=at, reason=reason, data=data)
+    enqueue("apps.submission.tasks.send_to", cluster_id=made.cluster_id)
+    return made
+
+
+def _origin(job: Job, by: User) -> tuple[Submission, int, Request]:
+    """Return the array of a job, the number of the job, and the request, if the user may submit it."""
+    origin = submission_of(job)
+    index = index_of(origin, job.job_id) if origin else None
+    if origin is None or index is None:
+        raise InvalidTransition("The portal did not submit this job. Download its bundle to re-run it yourself.")
+    request: Request = with_stages(Request.objects.filter(pk=origin.request_id)).get()
+    check_may_submit(by, request)
+    check_cluster(origin.cluster, request)
+    return origin, index, request
+
+
+def _debug_run(
+    job: Job, profile: DebugProfile, origin: Submission, index: int, request: Request, by: User, at: datetime
+) -> Submission:
+    """Return the unsaved row: the same job of the stage, with the changes of the profile."""
+    plan = plan_stage(key=request.key, content=content_of(request), position=origin.position, purpose=Purpose.DEBUG)
+    files = {}
+    if plan.takes_files:
+        files = {
+            number: names[: 1 if profile.one_file else None]
+            for number, names in files_of_jobs(request, [index]).items()
+        }
+    made = new_submission(
+        request=request,
+        cluster=origin.cluster,
+        plan=plan,
+        number=next_number(request),
+        by=by,
+        at=at,
+        indices=[index],
+        files=files,
+        overlay=overlay_of(profile),
+    )
+    made.debug_of, made.profile = job, profile.name
+    made.asked["memory_bytes"] = round(
+        (job.requested_memory_bytes or made.asked["memory_bytes"]) * profile.memory_factor
+    )
+    made.asked["time_limit_seconds"] = round(
+        (job.time_limit_seconds or made.asked["time_limit_seconds"]) * profile.time_factor
+    )
+    where = {HostChoice.SAME: "host", HostChoice.OTHER: "avoided_host"}.get(HostChoice(profile.host))
+    if where and job.host:
+        made.asked[where] = job.host
+    return made
+
+
+def overlay_of(profile: DebugProfile) -> Overlay:
+    """Return what a profile changes about a script."""
+    return Overlay(
+        environment=profile.variables,
+        arguments=profile.words,
+        trace=profile.trace,
+        most_events=profile.most_events,
+    )
+
+
+def _changed_options(origin: Submission, made: Submission) -> list[tuple[str, str, str]]:
+    """Return name, old and new value of the options that differ."""
+    shown: dict[str, tuple[str, Callable[[Any], str]]] = {
+        "memory_bytes": ("Memory", round_size),
+        "time_limit_seconds": ("Time limit", round_duration),
+        "host": ("Only on host", str),
+        "avoided_host": ("Not on host", str),
+    }
+    found = []
+    for name, (label, words) in shown.items():
+        old, new = origin.asked.get(name), made.asked.get(name)
+        if old != new:
+            found.append((label, words(old) if old else "–", words(new) if new else "–"))
+    return found

@@ -1,0 +1,75 @@
+"""Pages of debug re-runs: what would change, the re-run, and the bundle for jobs that the portal did not submit."""
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.archive.domain.differences import fold
+from apps.archive.domain.store.contents import archived_job_for
+from apps.archive.permissions import sees_environment
+from apps.core.errors import DomainError
+from apps.core.web.errors import show_errors
+from apps.jobs.models import Job
+from apps.submission.domain.debugging import rerun
+from apps.submission.domain.debugging.bundle import debug_bundle
+from apps.submission.domain.submissions import may_submit, submission_of
+from apps.submission.models import DebugProfile
+from apps.submission.web.forms import DebugForm
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def debug_run(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Show what a profile changes about a job; POST submits it."""
+    job = _job(request, pk)
+    profiles = rerun.profiles_for(job)
+    form = DebugForm(profiles, request.POST if request.method == "POST" else request.GET or None)
+    profile = _chosen(form, profiles)
+    if request.method == "POST" and form.is_valid():
+        with show_errors(request, form):
+            reason = form.cleaned_data["reason"]
+            made = rerun.start_debug_run(job=job, profile=profile, by=request.user, at=timezone.now(), reason=reason)
+            messages.success(request, f"Debug re-run {made} will be submitted in a moment.")
+            return redirect("submission:debug-run", pk=pk)
+    origin, archived = submission_of(job), archived_job_for(job)
+    context = {
+        "job": job,
+        "form": form,
+        "profile": profile,
+        "runs": rerun.debug_runs_of(job),
+        "origin": origin,
+        "has_bundle": archived is not None and sees_environment(request.user, archived),
+        "archived": archived,
+    }
+    if origin and may_submit(request.user, origin.request):
+        try:
+            found = rerun.preview(job=job, profile=profile, by=request.user, at=timezone.now())
+            context |= {"preview": found, "rows": found.rows if request.GET.get("all") == "1" else fold(found.rows)}
+        except DomainError as error:
+            context["obstacle"] = str(error)
+    return render(request, "submission/debug_run.html", context, status=400 if form.errors else 200)
+
+
+@require_safe
+def bundle(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Return script, environment and the command of a debug re-run as a tar."""
+    job = _job(request, pk)
+    profiles = rerun.profiles_for(job)
+    profile = _chosen(DebugForm(profiles, request.GET or None), profiles)
+    with show_errors(request):
+        content = debug_bundle(job=job, profile=profile, by=request.user, at=timezone.now())
+        headers = {"Content-Disposition": f'attachment; filename="debug-{job.pk}.tar"'}
+        return HttpResponse(content, content_type="application/x-tar", headers=headers)
+    return redirect("submission:debug-run", pk=pk)
+
+
+def _job(request: AuthenticatedRequest, pk: int) -> Job:
+    return get_object_or_404(Job.objects.visible_to(request.user).select_related("cluster", "experiment"), pk=pk)
+
+
+def _chosen(form: DebugForm, profiles: list[DebugProfile]) -> DebugProfile:
+    """Return the profile of the form, the first if none is chosen or it is unknown."""
+    name = form.cleaned_data["profile"] if form.is_valid() else None
+    return next((each for each in profiles if each.name == name), profiles[0])
