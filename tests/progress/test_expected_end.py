@@ -42,7 +42,11 @@ def fresh(request):
 
 
 def ends(request, at=END):
-    return [stage.expected for stage in progress_now(fresh(request), at=at).stages]
+    return [stage.expected for stage in progress_now(fresh(request), at=at, computed=True).stages]
+
+
+def shown(request):
+    return [stage.expected for stage in progress_now(fresh(request), at=END).stages]
 
 
 def half_done(alps, request):
@@ -61,7 +65,7 @@ def test_stages_that_wait_end_one_after_the_other_with_a_wider_interval(alps, ru
     least = timedelta(seconds=9000)
     assert (third.early, third.at) == (second.early + least, second.at + least)
     assert third.late == second.late + DAY / 5
-    whole = progress_now(fresh(running), at=END).expected
+    whole = progress_now(fresh(running), at=END, computed=True).expected
     assert (whole.early, whole.at, whole.late) == (third.early, third.at, third.late)
 
 
@@ -71,7 +75,7 @@ def test_one_stage_without_past_jobs_and_time_limit_leaves_the_end_of_the_chain_
     _, second, third = ends(running)
     assert (second.at, second.basis) == (None, "no past jobs of this stage")
     assert (third.at, third.basis) == (None, "waits for overlay, whose end is unknown")
-    whole = progress_now(fresh(running), at=END).expected
+    whole = progress_now(fresh(running), at=END, computed=True).expected
     assert (whole.at, whole.basis) == (None, "overlay: no past jobs of this stage")
 
 
@@ -89,25 +93,36 @@ def test_without_past_jobs_the_time_limit_counts_at_the_share_of_the_experiment(
     assert second.at == began + 5 * DAY
 
 
+def test_before_a_request_runs_its_stages_have_no_ends_beside_the_stored_forecast(alps, running):
+    half_done(alps, running)
+    assert {end.basis for end in shown(running)} == {"not computed yet"}
+    for state, label in (("queued", "queued"), ("testing", "testing")):
+        Request.objects.filter(pk=running.pk).update(state=state)
+        assert {(end.at, end.basis) for end in (*shown(running), *ends(running))} == {
+            (None, f"the request is “{label}”")
+        }
+
+
 def test_stored_forecast_is_shown_until_it_is_computed_again(alps, running, approver, liaison, browse):
     half_done(alps, running)
     keep_forecasts(at=END)
-    seen = ends(running)
+    seen = shown(running)
     ran(alps, running, "generation", *(record(n, submitted_at=SENT, ended_at=END) for n in range(50, 60)))
-    assert ends(running) == seen
+    assert shown(running) == seen
     api = browse(liaison).get(f"/api/v1/progress/{running.key}/").json()
     assert api["stages"][2]["expected_late"] == seen[2].late.isoformat().replace("+00:00", "Z")
     assert api["expected_late"] == str(timezone.localdate(seen[2].late))
     place_hold(by=approver, at=END, reason="Wait.", stage=Stage.objects.get(request=running, position=1))
     deliver_waiting()
-    assert ends(running)[1].basis == f"stage simulation of {running.key} is on hold"
+    assert shown(running)[1].basis == f"stage simulation of {running.key} is on hold"
     ran(alps, running, "generation", *(record(n, submitted_at=SENT, ended_at=END) for n in range(60, 100)))
-    assert ends(running)[0].basis == "all its jobs are done"
+    assert shown(running)[0].basis == "all its jobs are done"
 
 
 def test_page_and_api_show_the_end_of_the_chain(alps, running, liaison, browse):
     half_done(alps, running)
-    whole = progress_now(fresh(running), at=END).expected
+    keep_forecasts(at=END)
+    whole = progress_now(fresh(running), at=END, computed=True).expected
     page = browse(liaison).get(f"/jobs/progress/{running.key}/").content.decode()
     early, likely, late = (timezone.localdate(moment) for moment in (whole.early, whole.at, whole.late))
     assert f"Expected end: <b>{likely:%-d %b %Y}</b>" in page
@@ -117,6 +132,7 @@ def test_page_and_api_show_the_end_of_the_chain(alps, running, liaison, browse):
     assert [api["expected_early"], api["expected_end"], api["expected_late"]] == written
     assert api["stages"][2]["expected_late"] == whole.late.isoformat().replace("+00:00", "Z")
     Stage.objects.filter(request=running, position=2).update(name="skim", wall_seconds=None)
+    keep_forecasts(at=END)
     page = browse(liaison).get(f"/jobs/progress/{running.key}/").content.decode()
     assert "Expected end: <b>unknown</b>. skim: no past jobs of this stage." in page
     assert browse(liaison).get(f"/api/v1/progress/{running.key}/").json()["expected_basis"].startswith("skim: no past")
@@ -161,10 +177,10 @@ def test_what_is_held_has_no_end(alps, running, approver):
 
 def test_forty_stages_take_as_many_queries_as_three(nova, liaison, approver, running, django_assert_num_queries):
     with CaptureQueriesContext(connection) as few:
-        progress_now(fresh(running), at=END)
+        progress_now(fresh(running), at=END, computed=True)
     many = request_in(
         "running", by=liaison, experiment=nova, approver=approver, stages=tuple(stage(f"s{n}") for n in range(40))
     )
     Stage.objects.filter(request=many).update(arguments={MUST_BE_LOCATED: True})
     with django_assert_num_queries(len(few)):
-        progress_now(fresh(many), at=END)
+        progress_now(fresh(many), at=END, computed=True)

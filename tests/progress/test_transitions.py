@@ -230,7 +230,7 @@ def test_progress_says_what_it_knows_and_what_not(alps, made):
 def test_expected_end_follows_the_pace(alps, made):
     request = made("running")
     ran(alps, request, "generation", record(1, submitted_at=SENT, ended_at=END - timedelta(hours=3)))
-    first, _ = progress_now(request, at=END).stages
+    first, _ = progress_now(request, at=END, computed=True).stages
     assert first.expected.at == END + timedelta(hours=3)
     assert first.expected.basis == "1 job in 3 h, 1 to go"
 

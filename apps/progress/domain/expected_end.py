@@ -22,7 +22,6 @@ from apps.progress.domain.stage_counts import StageProgress
 WINDOW = timedelta(hours=24)
 #: Longer estimates mean nothing, and dates have an end.
 _FAR = timedelta(days=3650)
-_EXPECTS = {RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING}
 
 
 def is_done(row: StageProgress, acceptance: StageAcceptance | None = None) -> bool:
@@ -35,6 +34,19 @@ def why_done(row: StageProgress, acceptance: StageAcceptance | None) -> str:
     if acceptance is not None:
         return "accepted as is"
     return "all its jobs are done" if row.wanted is not None and row.completed >= row.wanted else ""
+
+
+def why_no_end(request: Request, row: StageProgress, acceptance: StageAcceptance | None) -> str:
+    """Return why no end of a stage is expected, whatever its pace; empty if one is.
+
+    Before and after its jobs run, a request has an expected end at most as a whole.
+    """
+    if done := why_done(row, acceptance):
+        return done
+    if row.wanted is None:
+        return "the request does not say how many jobs it takes"
+    is_running = request.state == RequestState.RUNNING
+    return "" if is_running else f"the request is “{RequestState(request.state).label}”"
 
 
 def expected_ends(
@@ -63,8 +75,7 @@ class _Chain:
         self, request: Request, stages: list[Stage], accepted: Mapping[int, StageAcceptance], at: datetime
     ) -> None:
         self.request, self.stages, self.accepted, self.at = request, stages, accepted, at
-        self.state = RequestState(request.state)
-        is_running = self.state == RequestState.RUNNING
+        is_running = request.state == RequestState.RUNNING
         self.past: Mapping[int, StageEstimate] = past_of_stages(stages, request.experiment_id) if is_running else {}
         self.held = stage_holds(request, stages) if is_running else {}
 
@@ -93,22 +104,15 @@ class _Chain:
 
     def end_of(self, row: StageProgress, previous: tuple[StageProgress, Expected] | None) -> Expected:
         pace = self.pace.get(row.stage.casefold())
-        if why := self._why_none(row):
+        if why := why_no_end(self.request, row, self.acceptance_of(row)):
             return Expected(None, why)
         if pace is not None and pace[1] < self.at:
             return self._by_pace((row.wanted or 0) - row.completed, *pace)
-        if row.completed or row.asked is None or self.state != RequestState.RUNNING:
+        if row.completed or row.asked is None:
             return Expected(None, f"no job completed in the last {WINDOW.total_seconds() / 3600:.0f} hours")
         if held := self.held.get(row.asked.pk):
             return Expected(None, f"{held.what} is on hold")
         return self._by_past(self.past[row.asked.pk], self._start(previous))
-
-    def _why_none(self, row: StageProgress) -> str:
-        if done := why_done(row, self.acceptance_of(row)):
-            return done
-        if row.wanted is None:
-            return "the request does not say how many jobs it takes"
-        return "" if self.state in _EXPECTS else f"the request is “{self.state.label}”"
 
     def _by_pace(self, left: int, done: int, since: datetime) -> Expected:
         seconds = (self.at - since).total_seconds()

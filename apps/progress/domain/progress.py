@@ -13,7 +13,7 @@ from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import counts_of, is_located, must_be_located
 from apps.production.enums import RequestState
 from apps.production.models import Request, StageAcceptance, StageCounts
-from apps.progress.domain.expected_end import expected_ends, is_done, why_done
+from apps.progress.domain.expected_end import expected_ends, is_done, why_no_end
 from apps.progress.domain.stage_counts import StageProgress, progress_of
 from apps.submission.domain.submissions import sent_here
 
@@ -116,7 +116,7 @@ class RequestNow:
 
     @property
     def forecast(self) -> Forecast:
-        """Return the stored forecast, which all pages show; the present one while there is none yet."""
+        """Return the stored forecast, which all pages show; without one, why there is none."""
         return forecast_of(self.request) or computed_forecast(self, at=None)
 
 
@@ -132,18 +132,17 @@ def computed_forecast(now: RequestNow, *, at: datetime | None) -> Forecast:
 def progress_now(request: Request, *, at: datetime, computed: bool = False) -> RequestNow:
     """Return the progress of a request, in a fixed number of queries.
 
-    The ends of its stages are those of the stored forecast if there is one, unless they are to be `computed`.
+    The ends of its stages are those of the stored forecast, which all pages show, unless they are to be `computed`.
     """
     as_of = totals_as_of()
     rows, counted = progress_of(request), counts_of(request)
     queue_as_of, unknown = queue_known()
     waiting = waiting_of(request)
     accepted = acceptances_of([request])
-    stored = None if computed else forecast_of(request)
-    if stored and stored.stages:
-        ends = [_stored_end(stored, row, accepted.get(row.asked.pk) if row.asked else None) for row in rows]
-    else:
+    if computed:
         ends = expected_ends(request, rows, accepted, at=as_of or at)
+    else:
+        ends = [_stored_end(request, row, accepted.get(row.asked.pk) if row.asked else None) for row in rows]
     stages = []
     for row, expected in zip(rows, ends, strict=True):
         mine = waiting.get(row.stage.casefold(), Waiting()) if queue_as_of else None
@@ -162,8 +161,9 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
     return RequestNow(request, stages, as_of, queue_as_of, unknown, is_short, by_portal, has_claims(request))
 
 
-def _stored_end(forecast: Forecast, row: StageProgress, acceptance: StageAcceptance | None) -> Expected:
+def _stored_end(request: Request, row: StageProgress, acceptance: StageAcceptance | None) -> Expected:
     """Return the end of a stage by the stored forecast; a stage that has ended since has none."""
-    if done := why_done(row, acceptance):
-        return Expected(None, done)
-    return forecast.stages.get(row.stage) or Expected(None, "not computed yet")
+    if why := why_no_end(request, row, acceptance):
+        return Expected(None, why)
+    stored = forecast_of(request)
+    return (stored and stored.stages.get(row.stage)) or Expected(None, "not computed yet")
