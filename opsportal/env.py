@@ -204,6 +204,10 @@ class Environment(BaseSettings):
         default=[],
         description="Directories below which job logs can be read, separated by commas; see docs/security.md. None: no log is read.",
     )
+    LOG_SERVERS: Words = Field(
+        default=[],
+        description="Web servers that job logs may be fetched from, such as `https://logs.example.org`, separated by commas; see docs/security.md.",
+    )
     LOG_EXCERPT_DAYS: int = Field(
         default=365,
         ge=0,

@@ -7,7 +7,7 @@ from django.db import transaction
 from apps.accounts.models import Principal
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import Scheduler, SchedulerError
-from apps.clusters.schedulers.options import LOG_OPTIONS, LOG_OWNERS, LOG_RIGHTS
+from apps.clusters.schedulers.options import LOG_OPTIONS, LOG_OWNERS, LOG_RIGHTS, LOG_URL
 from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.core.domain.events import publish
 from apps.core.domain.plugins import UnknownPlugin
@@ -41,6 +41,11 @@ def log_owners_of(cluster: Cluster) -> tuple[str, ...]:
     """Return the accounts, by name or uid, that may own logs of every job of the cluster."""
     names = str(cluster.options.get(LOG_OWNERS, "")).split(",")
     return tuple(name.strip() for name in names if name.strip())
+
+
+def log_url_of(cluster: Cluster) -> str:
+    """Return the URL of a job's log with fields like {job_id} in it; "" where logs are files."""
+    return str(cluster.options.get(LOG_URL, ""))
 
 
 def checks_log_rights(cluster: Cluster) -> bool:

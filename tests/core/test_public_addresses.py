@@ -45,6 +45,7 @@ CONNECT = {
     "archive/sinks/kafka/connection": "the operator's brokers",
     "archive/sinks/kafka/sink": "the operator's brokers",
     "core/domain/bounded": "a pair of sockets of its own",
+    "diagnosis/engine/remote": "servers listed by the operator",
     "demo/simulation/alerts": "the demo's own portal",
     "notifications/domain/delivery": "errors of webhook_posts",
     "notifications/domain/mail": "the operator's mail server",

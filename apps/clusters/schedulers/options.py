@@ -6,14 +6,19 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-#: Options of a cluster that adapters do not know: the accounts whose logs every job may show, and whether the rights
-#: of a job's user to read its logs are checked.
-LOG_OWNERS, LOG_RIGHTS = LOG_OPTIONS = ("log_owners", "check_log_rights")
+#: Options of a cluster that adapters do not know: the accounts whose logs every job may show, whether the rights of a
+#: job's user to read its logs are checked, and the URL of its logs.
+LOG_OWNERS, LOG_RIGHTS, LOG_URL = LOG_OPTIONS = ("log_owners", "check_log_rights", "log_url")
+#: What the URL of a job's log is made of.
+LOG_URL_FIELDS = ("job_id", "raw_id", "attempt", "user", "stream")
 MAX_ARRAY = 100_000
 MAX_TEST_EVENTS = 100
 
 _OWNER = re.compile(r"[0-9]{1,20}|[A-Za-z_][A-Za-z0-9_.@-]{0,63}\$?")
 _UIDS = 2**32 - 1
+_LOG_URL = re.compile(
+    rf"https?://[\w.:-]+/(?:[\w.~/?&=%+:@,-]|\{{(?:{'|'.join(LOG_URL_FIELDS)})\}}){{0,400}}", re.ASCII
+)
 Word = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.,:@+-]{0,99})?$")]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^(/[^\x00-\x1f]{0,300})?$")]
 Limit = Annotated[int, Field(ge=0, le=10**7)]
@@ -62,11 +67,16 @@ def read_options(values: Any) -> SubmissionOptions:
 
 
 def check_log_options(options: Any) -> None:
-    """Raises `ValueError` unless `log_owners` is names and uids with commas and `check_log_rights` true or false."""
+    """Raises `ValueError` unless the options are as they are documented in docs/security.md."""
     if not isinstance(options, dict):
         raise ValueError("Write an object: names with values.")  # noqa: TRY004 -- one kind for all problems
     if not isinstance(options.get(LOG_RIGHTS, False), bool):
         raise ValueError(f"{LOG_RIGHTS}: write true or false.")  # noqa: TRY004
+    url = options.get(LOG_URL, "")
+    if url and not (isinstance(url, str) and _LOG_URL.fullmatch(url) and ("{job_id}" in url or "{raw_id}" in url)):
+        raise ValueError(
+            f"{LOG_URL}: write a URL with {{job_id}} or {{raw_id}}; other fields are {{attempt}}, {{user}}, {{stream}}."
+        )
     value = options.get(LOG_OWNERS, "")
     form = "account names or uids separated by commas, for example “prodsvc, 4711”"
     if not isinstance(value, str):

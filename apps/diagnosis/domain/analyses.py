@@ -151,14 +151,14 @@ def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, w
             open_own_log(job, stream, path, context.attempts[job.pk]) as (file, part),
             opened_text(file, part) as descriptor,
         ):
-            size = os.fstat(file).st_size
+            opened = os.fstat(file)
             block = replace(read_log(descriptor, part), stream=stream)
             if not block.is_whole:
                 limit = None if whole or block.file_bytes - block.begin <= WHOLE_BYTES else HEAD_BYTES
                 catalogue = context.classifiers[Catalogue.name]
                 before = survey(descriptor, block, facts_of(job, codes=()), catalogue, limit_bytes=limit)
                 block = before.numbered(block)
-            change = _change(size, os.fstat(file))
+            change = _change(opened, os.fstat(file))
     except LogError as error:
         excerpt = harvest.excerpts.filter(stream=stream, path=path).first()
         if excerpt is None or not isinstance(error, LogOverwritten):
@@ -167,13 +167,13 @@ def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, w
     return ReadResult(stream, path, block=block, before=before, change=change)
 
 
-def _change(size: int, now: os.stat_result) -> str:
-    """Return what happened to a log of this size that was open for reading; "" if nothing did."""
-    if not now.st_nlink:
+def _change(before: os.stat_result, now: os.stat_result) -> str:
+    """Return what happened to a log while it was open for reading; "" if nothing did."""
+    if now.st_nlink < before.st_nlink:
         return wording.LOG_REPLACED
-    if now.st_size < size:
+    if now.st_size < before.st_size:
         return wording.LOG_SHRANK
-    return wording.LOG_GREW if now.st_size > size else ""
+    return wording.LOG_GREW if now.st_size > before.st_size else ""
 
 
 def _joined(errors: Sequence[LogError]) -> str:

@@ -7,17 +7,21 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from django.conf import settings
 from django.db import transaction
 
+from apps.clusters.domain import log_url_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.causes import mark_dirty
-from apps.diagnosis.domain.facts import submission_of
+from apps.diagnosis.domain.facts import log_paths, submission_of
 from apps.diagnosis.domain.log_access import log_access
-from apps.diagnosis.engine.tail import WHOLE_BYTES, LogOverwritten, LogPart, open_log, read_back
+from apps.diagnosis.engine.remote import fetched, is_remote
+from apps.diagnosis.engine.tail import WHOLE, WHOLE_BYTES, LogOverwritten, LogPart, open_log, read_back
 from apps.diagnosis.enums import ADVICE_OF, Advice, Stream, VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
 from apps.jobs.domain.records import hour_of
@@ -46,6 +50,12 @@ def open_own_log(job: Job, stream: Stream, path: str, attempts: Sequence[Job]) -
 
     Raises `LogError`: `LogOverwritten` if another attempt has written to the file and nothing tells the lines apart.
     """
+    if is_remote(path):
+        with fetched(path, settings.LOG_SERVERS) as (descriptor, part):
+            is_own = "{attempt}" in log_url_of(job.cluster)
+            own = WHOLE if is_own else own_part(job, stream, path, descriptor, attempts)
+            yield descriptor, replace(own, start=max(own.start, part.start))
+        return
     with open_log(Path(path), log_access(job)) as descriptor:
         yield descriptor, own_part(job, stream, path, descriptor, attempts)
 
@@ -53,7 +63,7 @@ def open_own_log(job: Job, stream: Stream, path: str, attempts: Sequence[Job]) -
 def own_part(job: Job, stream: Stream, path: str, descriptor: int, attempts: Sequence[Job]) -> LogPart:
     """Return the part of a log that one attempt wrote, by times, sizes at the time, and the scheduler's markers."""
     others = [other for other in attempts if other.pk != job.pk and other.started_at and job.started_at]
-    others = [other for other in others if path in _paths(other) or not any(_paths(other))]
+    others = [other for other in others if path in _paths(other) or not _paths(other)]
     earlier = [other for other in others if other.attempt < job.attempt]
     later = [other for other in others if other.attempt > job.attempt]
     if not earlier and not later and job.state not in RESTARTED:
@@ -72,8 +82,8 @@ def own_part(job: Job, stream: Stream, path: str, descriptor: int, attempts: Seq
     return LogPart(start, end)
 
 
-def _paths(job: Job) -> tuple[str, str]:
-    return job.log_path, job.error_log_path
+def _paths(job: Job) -> list[str]:
+    return [path for _, path in log_paths(job)]
 
 
 def _markers(descriptor: int) -> list[tuple[datetime, int]]:
@@ -154,7 +164,9 @@ def _attempts(keys: Collection[_Key]) -> dict[_Key, list[Job]]:
     """Return all attempts of these jobs, in order, in one query."""
     jobs: dict[_Key, list[Job]] = {key: [] for key in keys}
     clusters, job_ids = {key[0] for key in keys}, {key[1] for key in keys}
-    for job in Job.objects.filter(cluster__in=clusters, job_id__in=job_ids).order_by("attempt"):
+    for job in (
+        Job.objects.filter(cluster__in=clusters, job_id__in=job_ids).select_related("cluster").order_by("attempt")
+    ):
         if _key(job) in jobs:
             jobs[_key(job)].append(job)
     return jobs

@@ -5,8 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from urllib.parse import quote
 
 from apps.archive.domain.store.contents import DamagedContent, archived_job_for, read_blob
+from apps.clusters.domain import log_url_of
 from apps.clusters.schedulers.base import JobState
 from apps.clusters.schedulers.environment import variables_in
 from apps.diagnosis.domain.exit_codes import codes_for, codes_of
@@ -49,9 +51,21 @@ def codes_of_jobs(jobs: Iterable[Job]) -> tuple[ExitCode, ...]:
 
 
 def log_paths(job: Job) -> list[tuple[Stream, str]]:
-    """Return the logs that can exist: none for a job that never started, and none at /dev/null."""
+    """Return the logs that can exist: none for a job that never started, and none at /dev/null.
+
+    They are files, or URLs where the cluster has a `log_url`, which a job has no say in.
+    """
+    if job.started_at and (url := log_url_of(job.cluster)):
+        streams = (Stream.STDOUT, Stream.STDERR) if "{stream}" in url else (Stream.STDOUT,)
+        return [(stream, _filled(url, job, stream)) for stream in streams]
     paths = [(Stream.STDOUT, job.log_path), (Stream.STDERR, job.error_log_path)]
     return [(stream, path) for stream, path in paths if job.started_at and path and path != os.devnull]
+
+
+def _filled(url: str, job: Job, stream: Stream) -> str:
+    """Return the URL of a log. What is filled in may be the user's choice, and cannot lead elsewhere."""
+    values = {"job_id": job.job_id, "raw_id": job.raw_id, "attempt": job.attempt, "user": job.user, "stream": stream}
+    return url.format_map({name: quote(str(value), safe="").replace(".", "%2E") for name, value in values.items()})
 
 
 def submission_of(job: Job) -> tuple[bytes, Mapping[str, str]]:

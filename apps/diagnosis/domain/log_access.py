@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.conf import settings
 
-from apps.clusters.domain import checks_log_rights, log_owners_of
+from apps.clusters.domain import checks_log_rights, log_owners_of, log_url_of
 from apps.clusters.schedulers.base import SchedulerError
 from apps.clusters.schedulers.user_files import Account, account_of
 from apps.diagnosis.domain.facts import log_paths, submission_of
@@ -24,7 +24,7 @@ NOT_USERS = frozenset({0, 65534})
 
 def locate_logs(*, job: Job, at: datetime) -> list[tuple[Stream, str]]:
     """Return the job's log paths; unknown ones are requested from its scheduler and stored."""
-    if job.started_at and not job.log_path:
+    if job.started_at and not job.log_path and not log_url_of(job.cluster):
         script, environment = submission_of(job)
         try:
             locate_log(job=job, script=script, environment=environment, at=at)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from apps.diagnosis.domain.attempts import attempts_of, open_own_log
 from apps.diagnosis.domain.facts import log_paths
 from apps.diagnosis.engine.compressed import opened_text
+from apps.diagnosis.engine.remote import is_remote
 from apps.diagnosis.engine.tail import WHOLE_BYTES, LogError, LogPart
 from apps.diagnosis.enums import HarvestState, Stream
 from apps.diagnosis.models import LogExcerpt, LogHarvest
@@ -80,8 +81,10 @@ class LogText:
 def open_file_text(job: Job, stream: Stream, path: str) -> Iterator[tuple[int, LogPart]]:
     """Open a log of a job as it is now; yield a descriptor of its text and the job's own part. Raises `LogError`.
 
-    Of a compressed log, offsets are those of the text.
+    Of a compressed log, offsets are those of the text. A log at a URL is fetched by workers only, not for a page.
     """
+    if is_remote(path):
+        raise LogError(f"{path} is read when the job ends")
     with open_own_log(job, stream, path, attempts_of(job)) as (file, part), opened_text(file, part) as descriptor:
         yield descriptor, part
 
