@@ -1,11 +1,13 @@
 """Wrong records, by reader: each is flagged with its reason, is kept as it came, and stops no other."""
 
-from datetime import timedelta
+import json
+from datetime import UTC, timedelta
 from pathlib import Path
 
 import pytest
 
 from apps.clusters.schedulers.base import Flagged, JobRecord
+from apps.clusters.schedulers.exports import FORMATS
 from apps.clusters.schedulers.htcondor.classads import read_ad
 from apps.clusters.schedulers.htcondor.records import read_record
 from apps.clusters.schedulers.slurm.accounting import Attempt, group_rows, read_records
@@ -14,6 +16,7 @@ from apps.jobs.domain.collection import collect_finished_jobs
 from apps.jobs.domain.record_import import record_from
 from apps.jobs.domain.record_values import BadRecord
 from apps.jobs.models import FlaggedRecord, Job
+from tests.clusters.test_exports import EVENTS, FILETXT, SACCT
 from tests.clusters.test_slurm_accounting import SINCE, T0, row
 from tests.factories.jobs import AT, record
 from tests.htcondor_spool import history_ad
@@ -22,7 +25,7 @@ LONG = "x" * 10_000_000
 #: Kinds of wrong input, and a word of the reason of each; empty if the value is right.
 REASONS = {
     "truncated": "",
-    "milliseconds": "year|seconds|read",
+    "milliseconds": "year|seconds|read|event",
     "future": "future",
     "end before start": "before it started",
     "cpu": "exceeds",
@@ -110,7 +113,46 @@ def sent(fault):
         return Flagged("", str(error))
 
 
-@pytest.mark.parametrize("reader", [slurm, htcondor, torque, sent])
+def sacct_json(fault):
+    times = SACCT["time"]
+    change = {
+        "milliseconds": {"time": times | {"end": times["end"] * 1000}},
+        "end before start": {"time": times | {"end": times["start"] - 600}},
+        "cpu": {"time": times | {"total": {"seconds": 900_000, "microseconds": 0}}},
+        "nan": {"time": times | {"total": {"seconds": "NaN", "microseconds": 0}}},
+        "long": {"comment": {"job": LONG}},
+        "names": {"name": "a|b\nc"},
+    }.get(fault)
+    text = '{"jobs": [{"job_id": 8' if fault == "truncated" else json.dumps({"jobs": [SACCT | (change or {})]})
+    return next(FORMATS["sacct-json"](text, UTC, AT)) if change or fault == "truncated" else None
+
+
+def jobcomp(fault):
+    line = FILETXT.format(name={"long": LONG, "names": "a|b\nc"}.get(fault, "x"))
+    changed = {
+        "truncated": line[:200],
+        "end before start": line.replace("EndTime=2026", "EndTime=2025"),
+        "milliseconds": line.replace("EndTime=2026-11-20T22:05:25", "EndTime=1795214469000"),
+        "nan": line.replace("ProcCnt=1", "ProcCnt=NaN"),
+        "long": line,
+        "names": line,
+    }.get(fault)
+    return next(FORMATS["jobcomp"](changed, UTC, AT)) if changed else None
+
+
+def condor_events(fault):
+    changed = {
+        "truncated": EVENTS.replace("(1) Normal termination (return value 3)", "(1) Norm"),
+        "end before start": EVENTS.replace("10:45:37", "10:40:37"),
+        "milliseconds": EVENTS.replace("2026-02-13 10:45:37", "1795214469000"),
+        "cpu": EVENTS.replace("00:00:07", "99:00:07"),
+        "nan": EVENTS.replace("return value 3", "return value NaN"),
+        "names": EVENTS.replace("label1", "a|b"),
+    }.get(fault)
+    return next(FORMATS["condor-events"](changed, UTC, AT)) if changed else None
+
+
+@pytest.mark.parametrize("reader", [slurm, htcondor, torque, sent, sacct_json, jobcomp, condor_events])
 def test_wrong_records_are_flagged_by_every_reader(reader, tmp_path):
     tried = 0
     for fault, words in REASONS.items():

@@ -4,10 +4,11 @@ import json
 from datetime import timedelta
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 
 from apps.jobs.domain.record_import import import_records, lines_of
 from apps.jobs.models import FlaggedRecord, Job
+from tests.clusters.test_exports import EVENTS
 from tests.factories.jobs import AT
 
 GOOD = {
@@ -70,3 +71,13 @@ def test_command_imports_a_file(alps, nova, tmp_path, capsys, name):
     call_command("import_jobs", str(path), cluster="alps")
     assert capsys.readouterr().out == "1 records: 1 new, 0 changed, 0 unchanged, 0 rejected\n"
     assert Job.objects.get().exit_code == 65
+
+
+def test_command_imports_what_a_scheduler_wrote(alps, nova, tmp_path, capsys):
+    path = tmp_path / "events.log"
+    path.write_text(EVENTS)
+    call_command("import_jobs", str(path), "--cluster=alps", "--format=condor-events", "--time-zone=Europe/Berlin")
+    assert capsys.readouterr().out == "1 records: 1 new, 0 changed, 0 unchanged, 0 rejected\n"
+    assert Job.objects.get().ended_at.hour == 9
+    with pytest.raises(CommandError, match="not a time zone"):
+        call_command("import_jobs", str(path), "--cluster=alps", "--time-zone=Mars/Olympus")

@@ -84,8 +84,10 @@ def _collect(cluster: Cluster, collection: Collection, at: datetime) -> Collecte
         scheduler = adapter_of(cluster)
         slices = list(_slices(start, at - LAG))
         for since, until in slices[:SLICES_A_RUN]:
-            for chunk in _chunks(_ask(scheduler, since, until)):
-                more_new, more_changed, more_flagged = _store(cluster, chunk, at)
+            for chunk in chunks(_ask(scheduler, since, until)):
+                more_new, more_changed, more_flagged = store_read(
+                    cluster=cluster, read=chunk, source=RecordSource.ACCOUNTING, at=at
+                )
                 new, changed, flagged = new + more_new, changed + more_changed, flagged + more_flagged
             mine.filter(collected_until__lt=until).update(collected_until=until)
     except SchedulerError as error:
@@ -141,29 +143,34 @@ def _ask(scheduler: Scheduler, since: datetime, until: datetime) -> Iterator[Job
         raise SchedulerError(f"{type(error).__name__}: {error}") from error
 
 
-def _chunks(records: Iterable[JobRecord | Flagged]) -> Iterator[list[JobRecord | Flagged]]:
+def chunks(records: Iterable[JobRecord | Flagged]) -> Iterator[list[JobRecord | Flagged]]:
+    """Yield lists of records of the size of one transaction."""
     rest = iter(records)
     while chunk := list(islice(rest, CHUNK)):
         yield chunk
 
 
 @transaction.atomic
-def _store(cluster: Cluster, read: Iterable[JobRecord | Flagged], at: datetime) -> tuple[int, int, int]:
+def store_read(
+    *, cluster: Cluster, read: Iterable[JobRecord | Flagged], source: RecordSource, at: datetime
+) -> tuple[int, int, int]:
     """Store records and keep those that are wrong; return how many are new, changed, flagged."""
-    every = [one if isinstance(one, Flagged) else flagged_if_wrong(one, at=at) for one in read]
+    every = [flagged_if_wrong(one, at=at) for one in read]
     flagged = [one for one in every if isinstance(one, Flagged)]
     records = [record for one in every if (record := one.record if isinstance(one, Flagged) else one)]
-    keep_flagged(cluster=cluster, flagged=flagged, source=RecordSource.ACCOUNTING, at=at)
+    keep_flagged(cluster=cluster, flagged=flagged, source=source, at=at)
     return *store_records(cluster=cluster, records=records, at=at), len(flagged)
 
 
-def flagged_if_wrong(record: JobRecord, *, at: datetime) -> JobRecord | Flagged:
+def flagged_if_wrong(read: JobRecord | Flagged, *, at: datetime) -> JobRecord | Flagged:
     """Return a record, flagged if its times are impossible or its figures doubtful."""
-    problem, doubts = problem_of(record, at=at), " ".join(doubts_of(record))
+    if isinstance(read, Flagged):
+        return read
+    problem, doubts = problem_of(read, at=at), " ".join(doubts_of(read))
     if not problem and not doubts:
-        return record
-    raw = json.dumps(asdict(record), default=str)
-    return Flagged(raw, problem) if problem else Flagged(raw, doubts, record)
+        return read
+    raw = json.dumps(asdict(read), default=str)
+    return Flagged(raw, problem) if problem else Flagged(raw, doubts, read)
 
 
 @transaction.atomic

@@ -4,14 +4,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import Flagged, JobRecord, JobState
 from apps.clusters.schedulers.plausibility import doubts_of, problem_of
-from apps.jobs.domain.collection import CHUNK, store_records
-from apps.jobs.domain.flagged import keep_flagged
+from apps.jobs.domain.collection import CHUNK, chunks, flagged_if_wrong, store_read
 from apps.jobs.domain.record_values import BadRecord, read_number, read_time
 from apps.jobs.domain.records import key_of
 from apps.jobs.enums import RecordSource
@@ -51,23 +49,35 @@ def import_records(*, cluster: Cluster, records: Iterable[object], at: datetime)
 
     Repeating a batch changes nothing. A bad record is kept raw with its reason, and never stops the others.
     """
+    return import_read(cluster=cluster, read=(_read(raw, at) for raw in records), at=at)
+
+
+def import_read(*, cluster: Cluster, read: Iterable[JobRecord | Flagged], at: datetime) -> Imported:
+    """Do the same for what a reader of a scheduler's files has found."""
     Collection.objects.get_or_create(cluster=cluster, defaults={"collected_until": at, "rechecked_at": at})
     done = Imported()
-    numbered = enumerate(records, start=1)
-    while chunk := list(islice(numbered, CHUNK)):
-        good, bad = [], []
-        for number, raw in chunk:
-            try:
-                good.append(record_from(raw, at=at))
-            except BadRecord as error:
-                bad.append(_flagged(raw, str(error)))
-                if len(done.problems) < MOST_PROBLEMS:
-                    done.problems.append((number, str(error)))
-        new, changed = store_records(cluster=cluster, records=good, at=at)
-        keep_flagged(cluster=cluster, flagged=bad, source=RecordSource.SENT, at=at)
-        done.new, done.changed, done.rejected = done.new + new, done.changed + changed, done.rejected + len(bad)
-        done.unchanged += len({key_of(record) for record in good}) - new - changed
+    for first, chunk in enumerate(chunks(read)):
+        checked = [flagged_if_wrong(one, at=at) for one in chunk]
+        new, changed, _ = store_read(cluster=cluster, read=checked, source=RecordSource.SENT, at=at)
+        done.new, done.changed = done.new + new, done.changed + changed
+        good = set()
+        for number, one in enumerate(checked, start=first * CHUNK + 1):
+            if isinstance(one, Flagged) and len(done.problems) < MOST_PROBLEMS:
+                done.problems.append((number, one.reason))
+            if record := one.record if isinstance(one, Flagged) else one:
+                good.add(key_of(record))
+            else:
+                done.rejected += 1
+        done.unchanged += len(good) - new - changed
     return done
+
+
+def _read(raw: object, at: datetime) -> JobRecord | Flagged:
+    try:
+        return record_from(raw, at=at)
+    except BadRecord as error:
+        text = raw if isinstance(raw, str) else json.dumps(raw, default=str, sort_keys=True)
+        return Flagged(text, str(error))
 
 
 def record_from(raw: object, *, at: datetime) -> JobRecord:
@@ -115,10 +125,6 @@ def _check(record: JobRecord, at: datetime) -> None:
     """Raise `BadRecord` also of doubtful figures: who sent the record can correct it."""
     if wrong := problem_of(record, at=at) or " ".join(doubts_of(record)):
         raise BadRecord(wrong)
-
-
-def _flagged(raw: object, reason: str) -> Flagged:
-    return Flagged(raw if isinstance(raw, str) else json.dumps(raw, default=str, sort_keys=True), reason)
 
 
 def lines_of(pieces: Iterable[str]) -> Iterator[object]:

@@ -1,10 +1,11 @@
 """Job records from the ads of jobs that left the queue. An ad that cannot be read, or is wrong, is flagged."""
 
 import re
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, tzinfo
 
 from apps.clusters.schedulers.base import Flagged, JobRecord, JobState
-from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, number_of, text_of, truth_of, value_of
+from apps.clusters.schedulers.htcondor.classads import Ad, integer_of, number_of, read_ad, text_of, truth_of, value_of
 from apps.clusters.schedulers.plausibility import checked
 
 _REMOVED, _COMPLETED, _HELD = 3, 4, 5
@@ -35,6 +36,13 @@ def read_record(ad: Ad) -> JobRecord | Flagged:
         return Flagged(_raw(ad), f"The ad cannot be read: {error}.")
     doubts = [f"{name} cannot be read." for name in _MEASURED if value_of(ad, name) and number_of(ad, name) is None]
     return checked(record, lambda: _raw(ad), doubts)
+
+
+def records_of_history(text: str, zone: tzinfo, newest: datetime) -> Iterator[JobRecord | Flagged]:
+    """Yield the records of a copy of a history file, in which a line `*** …` follows each ad."""
+    for ad in re.split(r"^\*\*\* .*$", text, flags=re.MULTILINE):
+        if ad.strip():
+            yield read_record(read_ad(ad.encode("utf-8", "surrogatepass").splitlines()))
 
 
 def _raw(ad: Ad) -> str:

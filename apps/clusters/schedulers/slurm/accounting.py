@@ -220,7 +220,7 @@ def _read_record(rows: JobRows, attempt: Attempt) -> JobRecord:
         name=job["JobName"],
         comment=job["Comment"],
         reason=_text(job["Reason"]),
-        cancelled_by={"": "", "0": "root", job["UID"]: job["User"]}.get(uid, uid),  # by name if the row has it
+        cancelled_by={job["UID"]: job["User"], "": "", "0": "root"}.get(uid, uid),  # by name if the row has it
         work_dir=job["WorkDir"],
         submit_line=job["SubmitLine"],
         uid=read_number(job["UID"]),

@@ -1,0 +1,132 @@
+"""Records from HTCondor's event log, `EVENT_LOG` or that of a job: `NNN (cluster.proc.subproc) time text`, then `...`.
+
+The log has neither owner nor account unless `EVENT_LOG_JOB_AD_INFORMATION_ATTRS` writes them. A time without a year is
+of the last year in which it is not later than `newest`.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from apps.clusters.schedulers.base import Flagged, JobRecord, JobState
+from apps.clusters.schedulers.plausibility import checked
+
+_HEAD = re.compile(
+    r"(?P<kind>\d{3}) \((?P<cluster>-?\d+)\.(?P<proc>-?\d+)\.-?\d+\)"
+    r" (?:(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)|(?P<m>\d\d)/(?P<d>\d\d))[ T]"
+    r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.\d+)?(?P<utc>Z)?\s?(?P<text>.*)"
+)
+_SUBMITTED, _STARTED, _TERMINATED, _SIZE, _ABORTED, _HELD = "000", "001", "005", "006", "009", "012"
+_RETURNED = re.compile(r"Normal termination \(return value (-?\d+)\)")
+_SIGNALLED = re.compile(r"Abnormal termination \(signal (\d+)\)")
+_USAGE = re.compile(r"Usr (\d+) (\d+):(\d+):(\d+), Sys (\d+) (\d+):(\d+):(\d+)\s+-\s+Total Remote Usage")
+_BYTES = re.compile(r"^[ \t]{0,8}(\d{1,18})  -  Total Bytes (Sent|Received) By Job", re.MULTILINE)
+_CPUS = re.compile(r"^[ \t]{0,8}Cpus {0,40}: {0,40}[\d.]{0,12} {1,40}\d{1,9} {1,40}(\d{1,9})\b", re.MULTILINE)
+_MEMORY = re.compile(r"^[ \t]{0,8}(\d{1,18})  -  MemoryUsage of job \(MB\)", re.MULTILINE)
+_HOSTS = [re.compile(start + r"([\w.-]+)") for start in (r"SlotName: (?:\S*@)?", "alias=", "host: <?")]
+_FACT = re.compile(r'^[ \t]{0,8}(Owner|AccountingGroup|JobBatchName|Iwd) = "(.*)"$', re.MULTILINE)
+_AHEAD = timedelta(days=1)
+
+
+@dataclass
+class _Job:
+    """A job after the events read so far."""
+
+    submitted_at: datetime
+    started_at: datetime | None = None
+    starts: int = 0
+    host: str = ""
+    held: str = ""
+    max_memory: int | None = None
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+def records_of_events(text: str, zone: tzinfo, newest: datetime) -> Iterator[JobRecord | Flagged]:
+    """Yield the last attempt of each job that ended, from whole events; it was submitted in the same log."""
+    jobs: dict[tuple[int, int], _Job] = {}
+    for event in re.split(r"^\.\.\.\s*$", text, flags=re.MULTILINE)[:-1]:
+        head = _HEAD.match(event.lstrip("\n"))
+        if head is None:
+            yield Flagged(event, "This is not an event of HTCondor.")
+            continue
+        key = int(head["cluster"]), int(head["proc"])
+        try:
+            if min(key) < 0:
+                raise ValueError("the job has no ID")
+            at = _time(head, zone, newest)
+            read = _apply(jobs, key, head, event, at)
+        except (ValueError, OverflowError) as error:
+            yield Flagged(event, f"The event cannot be read: {error}.")
+            continue
+        if read:
+            yield read
+
+
+def _apply(
+    jobs: dict[tuple[int, int], _Job], key: tuple[int, int], head: re.Match[str], event: str, at: datetime
+) -> JobRecord | Flagged | None:
+    kind = head["kind"]
+    if kind == _SUBMITTED:
+        jobs[key] = _Job(at)
+    job = jobs.get(key)
+    if job is None:
+        return None
+    job.facts |= dict(_FACT.findall(event))
+    if kind == _STARTED:
+        job.started_at, job.starts = at, job.starts + 1
+        job.host = next((found[1] for pattern in _HOSTS if (found := pattern.search(event))), "")
+    elif kind == _SIZE and (memory := _MEMORY.search(event)):
+        job.max_memory = max(job.max_memory or 0, int(memory[1]) * 1024**2)
+    elif kind == _HELD:
+        job.held = " ".join(event.split("\n", 2)[1:2]).strip()
+    elif kind in {_TERMINATED, _ABORTED}:
+        del jobs[key]
+        return checked(_record(key, job, kind, event, at), lambda: event)
+    return None
+
+
+def _record(key: tuple[int, int], job: _Job, kind: str, event: str, at: datetime) -> JobRecord:
+    returned, signalled = _RETURNED.search(event), _SIGNALLED.search(event)
+    if kind == _TERMINATED and not returned and not signalled:
+        raise ValueError("neither a return value nor a signal")
+    code, signal = int(returned[1]) if returned else 0, int(signalled[1]) if signalled else 0
+    ended = JobState.FAILED if code or signal else JobState.COMPLETED
+    times = [int(number) for number in usage.groups()] if (usage := _USAGE.search(event)) else []
+    weights = (86_400, 3_600, 60, 1)
+    moved = {name: int(count) for count, name in _BYTES.findall(event)}
+    return JobRecord(
+        job_id=f"{key[0]}.{key[1]}",
+        raw_id=key[0],
+        spool_id=str(key[0]),
+        attempt=max(job.starts, 1),
+        state=JobState.CANCELLED if kind == _ABORTED else ended,
+        exit_code=code,
+        signal=signal,
+        submitted_at=job.submitted_at,
+        started_at=job.started_at,
+        ended_at=at,
+        host=job.host,
+        cpus=int(cpus[1]) if (cpus := _CPUS.search(event)) else 0,
+        cpu_seconds=float(sum(weight * number for weight, number in zip(weights * 2, times, strict=False))),
+        wall_seconds=int((at - job.started_at).total_seconds()) if job.started_at else 0,
+        max_memory_bytes=job.max_memory,
+        account=job.facts.get("AccountingGroup", ""),
+        user=job.facts.get("Owner", ""),
+        name=job.facts.get("JobBatchName", ""),
+        work_dir=job.facts.get("Iwd", ""),
+        reason=job.held,
+        bytes_out=moved.get("Sent"),
+        bytes_in=moved.get("Received"),
+    )
+
+
+def _time(head: re.Match[str], zone: tzinfo, newest: datetime) -> datetime:
+    month, day = int(head["month"] or head["m"]), int(head["day"] or head["d"])
+    clock = int(head["hour"]), int(head["minute"]), int(head["second"])
+    zone = UTC if head["utc"] else zone
+    if head["year"]:
+        return datetime(int(head["year"]), month, day, *clock, tzinfo=zone).astimezone(UTC)
+    year = newest.astimezone(zone).year
+    at = datetime(year, month, day, *clock, tzinfo=zone)
+    return (at if at <= newest + _AHEAD else at.replace(year=year - 1)).astimezone(UTC)
