@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.contrib import messages
+from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -24,6 +25,7 @@ from apps.diagnosis.models import KnownError, KnownErrorChange
 from apps.diagnosis.permissions import may_edit_catalogue, may_propose_known_errors
 from apps.diagnosis.web.known_error_form import KnownErrorForm
 
+PAGE_SIZE = 50
 #: A known error made from a failure: category and advice by its verdict.
 BY_VERDICT = {
     VerdictKind.SERVICE: (Category.SERVICE, Advice.RETRY),
@@ -41,14 +43,16 @@ def known_errors(request: AuthenticatedRequest) -> HttpResponse:
     """List known errors with the jobs of 30 days, those with most jobs first."""
     chosen = KnownErrors(request.GET, KnownError.objects.select_related("experiment"))
     by_id = figures.figures_of(request.user, at=timezone.now())
+    found = [(row, by_id.get(row.pk)) for row in chosen.qs]
+    found.sort(key=lambda each: (-(each[1].jobs if each[1] else 0), each[0].pk))
+    page = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
     rows = []
-    for row in chosen.qs:
-        found = by_id.get(row.pk)
-        words = f"30 days, at most {max(found.daily)} jobs a day" if found else ""
-        rows.append((row, found, charts.spark(found.daily, sentence=words) if found else ""))
-    rows.sort(key=lambda each: (-(each[1].jobs if each[1] else 0), each[0].pk))
+    for row, jobs in page.object_list:
+        words = f"30 days, at most {max(jobs.daily)} jobs a day" if jobs else ""
+        rows.append((row, jobs, charts.spark(jobs.daily, sentence=words) if jobs else ""))
     context = {
         "filter": chosen,
+        "page": page,
         "rows": rows,
         "proposals": _proposals(),
         "may_propose": may_propose_known_errors(request.user),

@@ -119,7 +119,7 @@ class BatchForm(forms.Form):
         min_value=1,
         max_value=MOST_ATTEMPTS,
         initial=ATTEMPTS,
-        help_text="Jobs with as many are left out.",
+        help_text="Jobs that have had this many attempts are left out.",
     )
     of_stage = forms.IntegerField(
         label="Budget per stage",
