@@ -376,6 +376,7 @@ _EVERY_SECONDS = {
     "apps.diagnosis.domain.excerpt_retention.delete_expired": 3_600,
     "apps.diagnosis.tasks.recount_causes": 15,
     "apps.diagnosis.domain.known_errors.changes.disable_expired": 300,
+    "apps.diagnosis.domain.success_samples.sample_successes": 300,
     "apps.diagnosis.domain.reclassification.continue_lost_runs": 60,
     "apps.diagnosis.domain.impact.recount.recount_marked": 15,
     "apps.diagnosis.domain.impact.recount.verify_impacts": 86_400,

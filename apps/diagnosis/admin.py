@@ -20,6 +20,7 @@ from apps.diagnosis.models import (
     LogExcerpt,
     LogHarvest,
     Reclassification,
+    SuccessSample,
     Verdict,
 )
 
@@ -93,3 +94,10 @@ register_read_only(
     KnownErrorChange, "known_error version state by at reason", search="known_error by reason", filters=["state"]
 )
 register_read_only(Reclassification, "since by started_at state total judged changed worked_at", filters=["state"])
+register_read_only(
+    SuccessSample,
+    "job experiment stage release sampled_at",
+    search="stage release",
+    list_select_related=["job__cluster", "experiment"],
+    exclude=["templates"],
+)

@@ -63,6 +63,7 @@ class ReasonKind(models.TextChoices):
     EXIT_CODE = "exit-code", "Exit code"
     LOG = "log", "Log"
     PLUGIN = "plugin", "Plugin"
+    NOVEL = "novel", "Novel line"
 
 
 class CodeKind(models.TextChoices):

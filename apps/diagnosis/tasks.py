@@ -6,7 +6,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.tasks import task_of
-from apps.diagnosis.domain import excerpt_retention, reclassification
+from apps.diagnosis.domain import excerpt_retention, reclassification, success_samples
 from apps.diagnosis.domain import harvest as harvest_module
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.group_sweep import sweep_groups
@@ -45,6 +45,7 @@ def survey_log(*, harvest_id: int) -> None:
 task_of(harvest_module.requeue_overdue)
 task_of(excerpt_retention.delete_expired)
 task_of(changes.disable_expired)
+task_of(success_samples.sample_successes)
 
 
 @shared_task(acks_late=True)

@@ -11,6 +11,7 @@ from apps.diagnosis.enums import Category, Overlap, Stream, VerdictKind
 
 if TYPE_CHECKING:
     from apps.diagnosis.engine.base import Block, ExitCode, Hit, JobFacts, Outage
+    from apps.diagnosis.engine.novelty import Baseline, NovelLine
     from apps.diagnosis.models import Verdict
 
 
@@ -165,6 +166,12 @@ def partly_read(block: "Block", before_bytes: int) -> str:
     """Word which part of a log was read: its last bytes, and so many before them from its beginning."""
     first = f"the first {before_bytes:,} and " if before_bytes else ""
     return f"Only {first}the last {len(block.data):,} of {block.file_bytes:,} bytes of the log were read"
+
+
+def novel_line(line: "NovelLine", baseline: "Baseline") -> str:
+    """Word a line that no successful job of the stage writes, with the counts."""
+    times = f", {line.times} times here" if line.times > 1 else ""
+    return f"Novel line, in 0 of {baseline.logs} successful logs of {baseline.name}{times}: {line.text}"
 
 
 def classifier_failed(name: str) -> str:

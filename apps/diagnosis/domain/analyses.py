@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
 
-import zstandard
 from django.db import DatabaseError
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis import wording
 from apps.diagnosis.domain.attempts import attempts_by_job, open_own_log
 from apps.diagnosis.domain.decisions import Decision
+from apps.diagnosis.domain.excerpts import excerpt_of
 from apps.diagnosis.domain.facts import codes_of_jobs, facts_of, outages_during_jobs
 from apps.diagnosis.domain.known_errors.current import current_classifiers
 from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.domain.log_windows import block_of
+from apps.diagnosis.domain.success_samples import with_novel_lines
 from apps.diagnosis.engine.base import Block, ExitCode, LogClassifier, Outage, Reason
 from apps.diagnosis.engine.catalogue import Catalogue
 from apps.diagnosis.engine.compressed import opened_text
@@ -35,7 +36,6 @@ log = logging.getLogger(__name__)
 BACK_OFF_SECONDS = (20, 60)
 #: A harvest that was interrupted so often is given up.
 ATTEMPTS = 5
-EXCERPT_BYTES = 64 * 1024
 EVIDENCE_LIMIT = 200
 
 
@@ -198,7 +198,8 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
         reasons=reasons,
         surveys={one.stream: one.before for one in read if one.before},
     )
-    excerpts = [_excerpt(harvest, one.path, one.block) for one in read if one.block]
+    found = with_novel_lines(found, job, blocks)
+    excerpts = [excerpt_of(harvest, one.path, one.block) for one in read if one.block]
     # A completed job without a known error gets no verdict.
     is_judged = job.state != JobState.COMPLETED or found.verdict.category is not Category.UNKNOWN
     return Outcome(
@@ -218,24 +219,6 @@ def _state_of(read: Sequence[ReadResult]) -> HarvestState:
     if LogRefused in kinds:
         return HarvestState.PATH_NOT_ALLOWED
     return HarvestState.LOG_NOT_FOUND if all(issubclass(kind, LogMissing) for kind in kinds) else HarvestState.FAILED
-
-
-def _excerpt(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:
-    """Return the last 64 kB of a block, starting at a line where there is one."""
-    cut = max(0, len(block.data) - EXCERPT_BYTES)
-    if cut:
-        line_start = block.data.find(b"\n", cut - 1) + 1
-        cut = line_start if 0 < line_start < len(block.data) else cut
-    before = block.data.count(b"\n", 0, cut)
-    return LogExcerpt(
-        harvest=harvest,
-        stream=block.stream,
-        path=path,
-        size_bytes=block.file_bytes,
-        compressed=zstandard.ZstdCompressor().compress(block.data[cut:]),
-        first_offset=block.offset + cut,
-        first_line_number=None if block.first_line is None else block.first_line + before,
-    )
 
 
 def evidence_of(harvest: LogHarvest, found: Diagnosis) -> list[Evidence]:

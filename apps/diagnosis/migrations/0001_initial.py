@@ -361,4 +361,19 @@ class Migration(migrations.Migration):
                 'constraints': [models.CheckConstraint(condition=models.Q(('kind__in', ['exit', 'signal', 'hold'])), name='exit_code_kind'), models.CheckConstraint(condition=models.Q(('scope__in', ['experiment', 'scheduler', 'convention', 'program'])), name='exit_code_scope'), models.CheckConstraint(condition=models.Q(('category__in', ['service', 'site', 'experiment-code', 'configuration', 'data', 'resource', 'user', 'unknown'])), name='exit_code_category'), models.CheckConstraint(condition=models.Q(('scope', 'convention'), models.Q(('name', ''), _negated=True), _connector='OR'), name='exit_code_name'), models.UniqueConstraint(fields=('number', 'kind', 'scope', 'name'), name='exit_code_once')],
             },
         ),
+        migrations.CreateModel(
+            name='SuccessSample',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('stage', models.CharField(max_length=64)),
+                ('release', models.CharField(blank=True, max_length=100)),
+                ('sampled_at', models.DateTimeField()),
+                ('templates', models.BinaryField(help_text='Sorted 64-bit hashes, compressed by zstd.')),
+                ('experiment', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, to='accounts.experiment')),
+                ('job', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='success_sample', to='jobs.job')),
+            ],
+            options={
+                'indexes': [models.Index(fields=['experiment', 'stage', 'release', '-sampled_at'], name='success_sample_newest')],
+            },
+        ),
     ]

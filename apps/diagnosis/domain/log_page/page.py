@@ -27,7 +27,9 @@ from apps.diagnosis.domain.log_page.rows import (
 from apps.diagnosis.domain.log_page.search import Matches, Search, search_log
 from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
 from apps.diagnosis.domain.log_windows import default_stream, marks_in
+from apps.diagnosis.domain.success_samples import baseline_for
 from apps.diagnosis.engine.base import Block
+from apps.diagnosis.engine.novelty import novel_rows
 from apps.diagnosis.enums import Role, Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, Verdict
 from apps.jobs.models import Job
@@ -78,6 +80,14 @@ class KnownError:
 
 
 @dataclass(frozen=True, slots=True)
+class Novelty:
+    """The lines shown that none of so many successful logs has; without such logs nothing is known."""
+
+    logs: int = 0
+    rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Steps:
     """The place in a list of offsets: which of how many, and where the previous and the next are."""
 
@@ -103,6 +113,7 @@ class LogPage:
     sections: tuple[Section, ...] = ()
     phases: tuple[Section, ...] = ()
     errors: tuple[KnownError, ...] = ()
+    novelty: Novelty = Novelty()
     counts: Counter[str] = field(default_factory=Counter)
     outlined_from: int | None = None
     place: int | None = None
@@ -146,6 +157,7 @@ def _filled(page: LogPage, text: LogText) -> LogPage:
     outlined_from, phases, levels = _outline(text)
     levels |= {} if outlined_from <= begin else _levels(data, begin)
     marks = _marks(page, Block(data, begin, text.end, None, page.stream))
+    novelty = _novelty(page.job, numbered)
     events = Events(
         levels=levels,
         marks=marks,
@@ -153,6 +165,7 @@ def _filled(page: LogPage, text: LogText) -> LogPage:
         phase_begins=frozenset(phase.begin for phase in phases),
         chosen=chosen,
         end=text.end,
+        novel=frozenset(novelty.rows),
     )
     expression = matches.expression if matches else None
     rows = _rows(numbered, events, query, expression)
@@ -169,6 +182,7 @@ def _filled(page: LogPage, text: LogText) -> LogPage:
         sections=tuple(section for section in sections if section.rows or section.phase),
         phases=tuple(section for section in sections if section.phase),
         errors=_known_errors(marks),
+        novelty=novelty,
         counts=Counter(levels.values()),
         outlined_from=outlined_from if outlined_from > text.begin else None,
         place=place,
@@ -270,6 +284,15 @@ def _marks(page: LogPage, block: Block) -> dict[int, Mark]:
     marks = {row.offset: Mark(Role(row.role), row.pattern, row.service) for row in found.order_by("-role")}
     marks |= {at: Mark(pattern.role, pattern.id, pattern.service) for at, pattern in marks_in(page.job, block).items()}
     return dict(sorted(marks.items()))
+
+
+def _novelty(job: Job, lines: Sequence[RawLine]) -> Novelty:
+    """Return the lines of a failed job that no successful one of its stage writes."""
+    baseline = baseline_for(job) if job.is_failed else None
+    if baseline is None:
+        return Novelty()
+    rows = (lines[row].offset for row, _ in novel_rows((line.plain for line in lines), baseline))
+    return Novelty(baseline.logs, tuple(rows))
 
 
 def _serious(marks: dict[int, Mark]) -> list[int]:

@@ -15,7 +15,7 @@ from apps.diagnosis.enums import Role
 #: A line is shown up to here; the rest is behind a link.
 LINE_BYTES = 8 * 1024
 #: Lines that stay around an eventful one, around the chosen ones, at both ends of a phase, and at the end of the log.
-CONTEXT, CHOSEN_CONTEXT, PHASE_LINES, LAST_LINES = 3, 10, 2, 20
+CONTEXT, NOVEL_CONTEXT, CHOSEN_CONTEXT, PHASE_LINES, LAST_LINES = 3, 1, 10, 2, 20
 #: A line that occurs more often, its digits aside, is repeated. Fewer lines are not worth a fold.
 REPEATS, SHORTEST_FOLD = 4, 3
 #: Of a shorter window only repeated and hidden lines are folded.
@@ -53,6 +53,7 @@ class Line:
     level: Level | None = None
     mark: Mark | None = None
     chosen: bool = False
+    novel: bool = False
     more_at: int | None = None
     more_bytes: int = 0
     kind: str = field(default="line", init=False)
@@ -104,6 +105,7 @@ def line_of(
     level: Level | None = None,
     mark: Mark | None = None,
     chosen: bool = False,
+    novel: bool = False,
 ) -> Line:
     """Return a line to show, with what was searched for marked, cut where it is too long."""
     more = len(raw.raw) > LINE_BYTES
@@ -115,6 +117,7 @@ def line_of(
         level=level,
         mark=mark,
         chosen=chosen,
+        novel=novel,
         more_at=raw.offset + LINE_BYTES if more else None,
         more_bytes=len(raw.raw) - LINE_BYTES if more else 0,
     )
@@ -141,6 +144,7 @@ class Events:
     phase_begins: Collection[int]
     chosen: tuple[int, int] | None
     end: int
+    novel: Collection[int] = frozenset()
 
 
 def shown_rows(lines: Sequence[RawLine], events: Events, *, only: Level | None, debug: bool) -> list[bool]:
@@ -207,6 +211,8 @@ def _context(line: RawLine, events: Events, *, often: bool) -> int:
         return CHOSEN_CONTEXT
     if line.offset in events.marks or line.offset in events.found:
         return CONTEXT
+    if line.offset in events.novel and not often:
+        return NOVEL_CONTEXT
     return CONTEXT if events.levels.get(line.offset) in {"error", "warning"} and not often else 0
 
 
@@ -273,5 +279,6 @@ def rows_of(
             hidden.append(line)
             continue
         level, mark = events.levels.get(line.offset), events.marks.get(line.offset)
-        rows.append(line_of(line, search=search, level=level, mark=mark, chosen=_is_chosen(line, events)))
+        chosen, novel = _is_chosen(line, events), line.offset in events.novel
+        rows.append(line_of(line, search=search, level=level, mark=mark, chosen=chosen, novel=novel))
     return [*rows, fold_of(hidden, events)] if hidden else rows

@@ -1,0 +1,26 @@
+"""The stored end of a log, from which it is shown once the log is gone."""
+
+import zstandard
+
+from apps.diagnosis.engine.base import Block
+from apps.diagnosis.models import LogExcerpt, LogHarvest
+
+EXCERPT_BYTES = 64 * 1024
+
+
+def excerpt_of(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:
+    """Return the last 64 kB of a block, starting at a line where there is one."""
+    cut = max(0, len(block.data) - EXCERPT_BYTES)
+    if cut:
+        line_start = block.data.find(b"\n", cut - 1) + 1
+        cut = line_start if 0 < line_start < len(block.data) else cut
+    before = block.data.count(b"\n", 0, cut)
+    return LogExcerpt(
+        harvest=harvest,
+        stream=block.stream,
+        path=path,
+        size_bytes=block.file_bytes,
+        compressed=zstandard.ZstdCompressor().compress(block.data[cut:]),
+        first_offset=block.offset + cut,
+        first_line_number=None if block.first_line is None else block.first_line + before,
+    )

@@ -1,0 +1,146 @@
+"""Sample the logs of successful jobs, and tell which lines of a failed one none of them has."""
+
+import logging
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import numpy as np
+import zstandard
+from django.db import transaction
+from django.db.models import Count, Max
+
+from apps.clusters.schedulers.base import JobState
+from apps.diagnosis import wording
+from apps.diagnosis.domain.attempts import attempts_by_job, open_own_log
+from apps.diagnosis.domain.excerpts import excerpt_of
+from apps.diagnosis.domain.log_access import locate_logs
+from apps.diagnosis.engine.base import Block, Reason
+from apps.diagnosis.engine.compressed import opened_text
+from apps.diagnosis.engine.diagnose import Diagnosis
+from apps.diagnosis.engine.novelty import Baseline, Hashes, baseline_of, novel_lines, sample_of
+from apps.diagnosis.engine.tail import LogError, read_back
+from apps.diagnosis.enums import Confidence, HarvestState, ReasonKind, Stream
+from apps.diagnosis.models import LogExcerpt, LogHarvest, SuccessSample
+from apps.jobs.models import Job
+
+log = logging.getLogger(__name__)
+
+#: Experiment, stage and release.
+Kind = tuple[int | None, str, str]
+#: So many logs of a kind are kept; a full kind gets a new one as often.
+LOGS, RENEWED = 40, timedelta(hours=1)
+#: Logs read in one run, of one kind and of all; among so many of the newest jobs.
+PER_KIND, PER_RUN, NEWEST = 5, 40, 2_000
+SHOWN = 3
+_KEPT_SECONDS, _KEPT = 60.0, 8
+
+_baselines: OrderedDict[Kind, tuple[float, Baseline | None]] = OrderedDict()
+
+
+def sample_successes(*, at: datetime) -> int:
+    """Sample the logs of newly completed jobs, kinds with few samples first; return how many. Safe to run twice."""
+    done = Job.objects.filter(state=JobState.COMPLETED, ended_at__gte=at - timedelta(days=1), success_sample=None)
+    fields = ("pk", "experiment", "stage", "release")
+    by_kind: dict[Kind, list[int]] = defaultdict(list)
+    for pk, *kind in done.exclude(stage="").order_by("-ended_at", "-pk").values_list(*fields)[:NEWEST]:
+        by_kind[tuple(kind)].append(pk)
+    rows = SuccessSample.objects.values_list("experiment", "stage", "release")
+    have = {tuple(kind): (count, last) for *kind, count, last in rows.annotate(Count("pk"), Max("sampled_at"))}
+    wanted: list[int] = []
+    for kind in sorted(by_kind, key=lambda each: have.get(each, (0, at))[0]):
+        count, last = have.get(kind, (0, at))
+        room = PER_KIND if count < LOGS else int(at - last >= RENEWED)
+        wanted += by_kind[kind][:room]
+    jobs = list(Job.objects.filter(pk__in=wanted[:PER_RUN]).select_related("cluster", "experiment"))
+    attempts = attempts_by_job(jobs)
+    return sum(_sample(job, attempts[job.pk], at) for job in jobs)
+
+
+def _sample(job: Job, attempts: Sequence[Job], at: datetime) -> bool:
+    """Store templates and excerpts of one successful job; tell whether it has a log."""
+    read = [
+        (path, block)
+        for stream, path in locate_logs(job=job, at=at)
+        if (block := _read(job, attempts, stream, path)) is not None
+    ]
+    if not read:
+        return False
+    hashes = sample_of(block for _, block in read)
+    with transaction.atomic():
+        compressed = zstandard.ZstdCompressor().compress(hashes.tobytes())
+        given = {"experiment_id": job.experiment_id, "stage": job.stage, "release": job.release}
+        _, is_new = SuccessSample.objects.get_or_create(
+            job=job, defaults=given | {"sampled_at": at, "templates": compressed}
+        )
+        harvest, made = LogHarvest.objects.get_or_create(
+            job=job, defaults={"state": HarvestState.DONE, "due_at": at, "harvested_at": at}
+        )
+        if made:
+            LogExcerpt.objects.bulk_create(excerpt_of(harvest, path, block) for path, block in read)
+        _drop_oldest(given)
+    _baselines.clear()
+    return is_new
+
+
+def _read(job: Job, attempts: Sequence[Job], stream: Stream, path: str) -> Block | None:
+    try:
+        with open_own_log(job, stream, path, attempts) as (file, part), opened_text(file, part) as descriptor:
+            return replace(read_back(descriptor, part), stream=stream)
+    except LogError:
+        return None
+
+
+def _drop_oldest(kind: Mapping[str, object]) -> None:
+    """Delete what is beyond the newest samples of a kind, with their excerpts."""
+    newest = SuccessSample.objects.filter(**kind).order_by("-sampled_at", "-pk")
+    old = list(newest.values_list("pk", "job")[LOGS:])
+    LogHarvest.objects.filter(job__in=[job for _, job in old], job__verdict=None).delete()
+    SuccessSample.objects.filter(pk__in=[pk for pk, _ in old]).delete()
+
+
+def baseline_for(job: Job) -> Baseline | None:
+    """Return what successful jobs of the same stage and release write, else of any release; None if too few are known.
+
+    Kept for a minute in this process, for few kinds.
+    """
+    kind = (job.experiment_id, job.stage, job.release)
+    kept, now = _baselines.get(kind), time.monotonic()
+    if kept is None or now - kept[0] > _KEPT_SECONDS:
+        kept = (now, _baseline(kind) if job.stage else None)
+        _baselines[kind] = kept
+    _baselines.move_to_end(kind)
+    while len(_baselines) > _KEPT:
+        _baselines.popitem(last=False)
+    return kept[1]
+
+
+def _baseline(kind: Kind) -> Baseline | None:
+    experiment, stage, release = kind
+    rows = SuccessSample.objects.filter(experiment=experiment, stage=stage).order_by("-sampled_at", "-pk")
+    same = rows.filter(release=release).values_list("templates", flat=True)[:LOGS]
+    found = baseline_of(stage, [_hashes(row) for row in same])
+    if found is None:
+        found = baseline_of(stage, [_hashes(row) for row in rows.values_list("templates", flat=True)[:LOGS]])
+    return found
+
+
+def _hashes(compressed: bytes | memoryview) -> Hashes:
+    return np.frombuffer(zstandard.ZstdDecompressor().decompress(bytes(compressed)), np.uint64)
+
+
+def with_novel_lines(found: Diagnosis, job: Job, blocks: Sequence[Block]) -> Diagnosis:
+    """Add the novel lines of a job as reasons where no known error or fact decided; they decide nothing."""
+    verdict = found.verdict
+    explained = verdict.confidence is Confidence.HIGH or (verdict.cause and verdict.confidence is not Confidence.LOW)
+    if explained or job.state == JobState.COMPLETED or not blocks or (baseline := baseline_for(job)) is None:
+        return found
+    lines = [(block.stream, line) for block in blocks for line in novel_lines(block, baseline, most=SHOWN)]
+    lines.sort(key=lambda each: not each[1].names_error)
+    reasons = tuple(
+        Reason(ReasonKind.NOVEL, wording.novel_line(line, baseline), f"{stream}:{line.offset}")
+        for stream, line in lines[:SHOWN]
+    )
+    return replace(found, verdict=replace(verdict, reasons=(*verdict.reasons, *reasons)))

@@ -1,0 +1,74 @@
+"""Lines that no successful job of the stage writes: templates, samples, evidence, and marks in the log."""
+
+import pytest
+from django.urls import reverse
+
+from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
+from apps.diagnosis.domain.pattern_preview import preview_pattern
+from apps.diagnosis.domain.success_samples import baseline_for, sample_successes
+from apps.diagnosis.engine.base import Block
+from apps.diagnosis.engine.novelty import Templates, baseline_of, novel_lines, sample_of
+from apps.diagnosis.models import LogExcerpt, LogHarvest, SuccessSample, Verdict
+
+GOOD = "2026-11-20 11:0{0}:12 INFO reco: event {0}\nopen /pnfs/nova/raw/r{0}.root on wn-030{0}\nclosed, status 0\n"
+BAD = GOOD.format(7) + "flux capacitor <b>not aligned</b>, gave up\nflux capacitor table 3 dumped\n"
+
+
+def block(text):
+    return Block(text.encode(), 0, len(text), 1)
+
+
+def test_templates_leave_out_what_varies():
+    hash_of = Templates().hash_of
+    assert hash_of(b"at 12:03 open /a/b/c1.root 0xff 3.5e-7 wn-0306") == hash_of(b"at 1:59 open /x/y 0x0 12 wn-7")
+    assert hash_of(b"event 1") != hash_of(b"events 1")
+    assert hash_of(b" 12 -- / ") == 0
+
+
+def test_novel_lines_name_errors_first_and_count_in_the_log():
+    baseline = baseline_of("reco", [sample_of([block(GOOD.format(n))]) for n in range(6)])
+    text = BAD + "Cannot align\n" + "flux capacitor table 4 dumped\n"
+    found = novel_lines(block(text), baseline, most=9)
+    assert [(line.text, line.times) for line in found] == [
+        ("Cannot align", 1),
+        ("flux capacitor table 3 dumped", 2),
+        ("flux capacitor <b>not aligned</b>, gave up", 1),
+    ]
+    assert all(text.encode()[line.offset :].startswith(line.text.encode()) for line in found)
+    assert baseline_of("reco", [sample_of([block("a b\n")])] * 4) is None
+
+
+@pytest.fixture
+def successes(make_job, at):
+    for number in range(8):
+        make_job(number, state="completed", exit_code=0, stage="reco", log=GOOD.format(number))
+
+
+def test_samples_are_taken_few_at_a_time_bounded_and_once(successes, make_job, at, monkeypatch, nova):
+    make_job(90, state="completed", exit_code=0, stage="reco")  # its log is gone
+    monkeypatch.setattr("apps.diagnosis.domain.success_samples.LOGS", 7)
+    assert sample_successes(at=at) == 4
+    assert sample_successes(at=at) == 4
+    assert sample_successes(at=at) == 0
+    assert SuccessSample.objects.count() == LogExcerpt.objects.count() == 7
+    assert baseline_for(make_job(91, stage="reco")).logs == 7
+    assert baseline_for(make_job(92, stage="reco", release="v2")).logs == 7
+    assert baseline_for(make_job(93, stage="merge")) is None
+
+
+def test_novel_lines_are_evidence_where_no_known_error_matched(client, successes, make_job, at, shifter):
+    for _ in range(2):
+        sample_successes(at=at)
+    job = make_job(20, stage="reco", log=BAD)
+    queue_harvests(job_ids=[job.pk], at=at)
+    harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
+    verdict = Verdict.objects.get(job=job)
+    novel = [reason for reason in verdict.reasons if reason["kind"] == "novel"]
+    assert verdict.verdict == "unknown"
+    assert novel[0]["text"].startswith("Novel line, in 0 of 8 successful logs of reco: flux capacitor table")
+    client.force_login(shifter)
+    html = client.get(reverse("diagnosis:log", args=[job.pk])).content.decode()
+    assert html.count("<i>novel</i>") == 2
+    assert "In 0 of 8 successful logs of reco." in html
+    preview = preview_pattern(regex="closed, status", experiment="", user=shifter)
+    assert (preview.successful.matched, preview.successful.searched) == (8, 8)
