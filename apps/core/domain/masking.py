@@ -68,12 +68,12 @@ class Masker:
             suspects = [text for text in texts if self._is_secret_name(text.partition(b"=")[0])]
         if suspects or self._rule_values is not None:
             return True
-        return self._names is not None and _HINT.search(environment) is not None
+        return self._names is not None and SECRET_HINT.search(environment) is not None
 
     def mask(self, variables: Sequence[Variable]) -> tuple[tuple[Variable, ...], tuple[str, ...]]:
         """Return the variables with secrets masked, and the names of those that were."""
         values = b"\0".join([value for _, value in variables])
-        hinted = self._names is not None and _HINT.search(values) is not None
+        hinted = self._names is not None and SECRET_HINT.search(values) is not None
         judged = self._names_judged
         try:
             suspects = [index for index, (name, _) in enumerate(variables) if judged[name]]
@@ -85,7 +85,7 @@ class Masker:
             if self._is_secret(*variables[index])
         }
         if hinted:
-            secret.update([index for index, (_, value) in enumerate(variables) if _SECRET_VALUES.search(value)])
+            secret.update([index for index, (_, value) in enumerate(variables) if SECRET_VALUES.search(value)])
         if not secret:
             return tuple(variables), ()
         fingerprints = {variables[index][1]: self.fingerprint(variables[index][1]) for index in secret}
@@ -103,7 +103,7 @@ class Masker:
     def mask_text(self, line: str) -> str:
         """Return a command line or comment with its secrets masked, given as `NAME=value` or plain to see."""
         masked = self._mask_assignments(line).encode("utf-8", "surrogatepass")
-        for pattern in [_SECRET_VALUES if self._names else None, self._rule_values]:
+        for pattern in [SECRET_VALUES if self._names else None, self._rule_values]:
             if pattern is not None:
                 masked = self._mask_matches(pattern, masked)
         return masked.decode("utf-8", "surrogatepass")
@@ -210,7 +210,7 @@ def value_of(variables: Iterable[Variable], name: bytes) -> str:
 
 
 # By RE2, in linear time: a value may have 128 kB, and be made to keep a backtracking search busy for minutes.
-_SECRET_VALUES = re2.compile(
+SECRET_VALUES = re2.compile(
     rb"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:[^\s/@]+@"  # a URL with a password
     rb"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+"  # JSON web token
     rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
@@ -219,4 +219,4 @@ _SECRET_VALUES = re2.compile(
     _options(),
 )
 # Cheap: without it no value is secret.
-_HINT = re2.compile(rb"://|eyJ|PRIVATE KEY|gh[pousr]_|glpat-|xox[abprs]-|\bsk[-_]|\bhf_", _options())
+SECRET_HINT = re2.compile(rb"://|eyJ|PRIVATE KEY|gh[pousr]_|glpat-|xox[abprs]-|\bsk[-_]|\bhf_", _options())
