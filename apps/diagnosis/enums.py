@@ -189,6 +189,14 @@ ADVICE_OF = {
 }
 
 
+#: What a known error is that is proposed from corrected verdicts; of users' cancellations and unknown causes none is.
+CATEGORY_OF_CORRECTION = {
+    VerdictKind.SERVICE: Category.SERVICE,
+    VerdictKind.CODE: Category.EXPERIMENT_CODE,
+    VerdictKind.RESOURCE: Category.RESOURCE,
+}
+
+
 class ChangeState(models.TextChoices):
     """Progress of a change of the catalogue."""
 

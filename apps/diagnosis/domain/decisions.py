@@ -9,7 +9,7 @@ from apps.core.domain.events import new_event, publish_all
 from apps.core.models import Event
 from apps.diagnosis.domain.attempts import attempts_by_job, note_later_attempt
 from apps.diagnosis.domain.causes import mark_dirty
-from apps.diagnosis.domain.fingerprints import line_of, message_of, title_of
+from apps.diagnosis.domain.fingerprints import line_of, message_of, symptom_of, title_of
 from apps.diagnosis.domain.groups import Failure, groups_for
 from apps.diagnosis.domain.known_errors.current import current
 from apps.diagnosis.engine.base import Block
@@ -21,7 +21,18 @@ from apps.jobs.models import Job
 #: What an analysis stores; the rest of a verdict is of users, or of retries.
 _STORED = (
     *("experiment", "ended_at", "verdict", "advice", "later_attempt", "later_state", "machine_verdict", "category"),
-    *("confidence", "cause", "service", "message", "frame", "group", "summary", "reasons", "catalogue_version"),
+    *(
+        "confidence",
+        "cause",
+        "service",
+        "message",
+        "frame",
+        "symptom",
+        "group",
+        "summary",
+        "reasons",
+        "catalogue_version",
+    ),
     "decided_at",
 )
 
@@ -80,6 +91,7 @@ def _verdict(decision: Decision, old: Verdict | None, attempts: Sequence[Job], v
         catalogue_version=version,
         decided_at=at,
     )
+    new.symptom = symptom_of(new.cause, new.message, new.frame)
     if old is not None:
         new.retried_as, new.retry_state = old.retried_as, old.retry_state
     note_later_attempt(new, attempts)

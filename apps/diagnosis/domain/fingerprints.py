@@ -39,6 +39,11 @@ class Fingerprint:
         return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
+def symptom_of(cause: str, message: str, frame: str) -> str:
+    """Return what equal failures share whatever their verdict: known error, masked line and frame; "" without any."""
+    return blake2b(f"{cause}\0{message}\0{frame}".encode(), digest_size=16).hexdigest() if cause or message else ""
+
+
 def mask(line: str) -> str:
     """Replace what differs between jobs: times, IDs, addresses, paths, numbers."""
     return _VARIES.sub(lambda found: f"<{found.lastgroup}>", line[:2000]).strip()[:LINE_CHARACTERS]

@@ -13,6 +13,7 @@ from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.diagnosis.domain.causes import mark_dirty
 from apps.diagnosis.domain.exit_codes import Explanation, explanation_of
+from apps.diagnosis.domain.experience import propose_from_corrections
 from apps.diagnosis.domain.facts import facts_of as engine_facts_of
 from apps.diagnosis.domain.groups import group_for
 from apps.diagnosis.enums import ADVICE_OF, Advice, HarvestState, Stream, VerdictKind
@@ -106,6 +107,7 @@ def override_verdict(*, job: Job, verdict: VerdictKind, by: Principal, at: datet
     )
     mark_dirty({hour_of(old.ended_at)})
     publish(kind="verdict.overridden", target=job, by=by, at=at, old=event_old, new=verdict, reason=reason.strip())
+    propose_from_corrections(verdict=old, at=at)
     return old
 
 

@@ -376,4 +376,13 @@ class Migration(migrations.Migration):
                 'indexes': [models.Index(fields=['experiment', 'stage', 'release', '-sampled_at'], name='success_sample_newest')],
             },
         ),
+        migrations.AddField(
+            model_name='verdict',
+            name='symptom',
+            field=models.CharField(blank=True, help_text='Digest of cause, message and frame: equal for equal failures.', max_length=32),
+        ),
+        migrations.AddIndex(
+            model_name='verdict',
+            index=models.Index(fields=['symptom', '-ended_at'], name='verdict_of_symptom'),
+        ),
     ]

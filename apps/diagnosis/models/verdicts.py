@@ -195,6 +195,9 @@ class Verdict(models.Model):
     service = models.CharField(max_length=64, blank=True, help_text="The service that failed.")
     message = models.TextField(blank=True, help_text="Masked line of the log; empty if the known error says it all.")
     frame = models.CharField(max_length=200, blank=True, help_text="Innermost frame of the experiment's own code.")
+    symptom = models.CharField(
+        max_length=32, blank=True, help_text="Digest of cause, message and frame: equal for equal failures."
+    )
     group = models.ForeignKey(
         FailureGroup, on_delete=models.SET_NULL, null=True, blank=True, related_name="verdicts", db_index=False
     )
@@ -222,6 +225,7 @@ class Verdict(models.Model):
             models.Index(fields=["verdict", "cause", "-ended_at"], name="verdict_by_cause"),
             models.Index(fields=["experiment", "-ended_at"], name="verdict_of_experiment"),
             models.Index(fields=["group", "-ended_at", "-id"], name="verdict_of_group"),
+            models.Index(fields=["symptom", "-ended_at"], name="verdict_of_symptom"),
         ]
 
     def __str__(self) -> str:

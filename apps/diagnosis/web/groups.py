@@ -25,7 +25,8 @@ from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
 from apps.diagnosis.domain import group_list, groups
 from apps.diagnosis.domain.causes import last_decided_at
-from apps.diagnosis.enums import GROUP_MOVES, GroupStatus
+from apps.diagnosis.domain.experience import experience_of
+from apps.diagnosis.enums import GROUP_MOVES, GroupKind, GroupStatus
 from apps.diagnosis.filters import Failures
 from apps.diagnosis.models import CauseTotals, Evidence, FailureGroup, KnownError, Verdict
 from apps.diagnosis.permissions import may_propose_known_errors
@@ -117,12 +118,16 @@ def _page(request: AuthenticatedRequest, found: FailureGroup, form: GroupForm | 
     newest = list(verdicts.order_by("-ended_at", "-pk")[:JOBS_SHOWN])
     sees_all = groups.sees_all_of(request.user, found)
     evidence = _evidence(newest[0]) if newest else []
+    experience = None
+    if newest and found.kind == GroupKind.ERROR:
+        experience = experience_of(newest[0], user=request.user, at=timezone.now(), with_itself=True)
     context = {
         "group": found,
         "row": row,
         "chart": _chart(row, end),
         "example": newest[0] if newest else None,
         "evidence": evidence,
+        "experience": experience,
         "make_known_url": _make_known(found, evidence) if may_propose_known_errors(request.user) else "",
         "verdicts": newest,
         "traits": found.profile if sees_all else [],

@@ -19,19 +19,13 @@ from apps.diagnosis.domain.known_errors import figures
 from apps.diagnosis.domain.known_errors.changes import checked_row, decide_change, submit_change, values_of
 from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of
 from apps.diagnosis.domain.pattern_preview import Preview, preview_pattern
-from apps.diagnosis.enums import Advice, Category, ChangeState, Role, VerdictKind
+from apps.diagnosis.enums import ADVICE_OF, CATEGORY_OF_CORRECTION, ChangeState, Role, VerdictKind
 from apps.diagnosis.filters import KnownErrors
 from apps.diagnosis.models import KnownError, KnownErrorChange
 from apps.diagnosis.permissions import may_edit_catalogue, may_propose_known_errors
 from apps.diagnosis.web.known_error_form import KnownErrorForm
 
 PAGE_SIZE = 50
-#: A known error made from a failure: category and advice by its verdict.
-BY_VERDICT = {
-    VerdictKind.SERVICE: (Category.SERVICE, Advice.RETRY),
-    VerdictKind.CODE: (Category.EXPERIMENT_CODE, Advice.DEBUG),
-    VerdictKind.RESOURCE: (Category.RESOURCE, Advice.HOLD),
-}
 
 
 def _proposals() -> QuerySet[KnownErrorChange]:
@@ -102,8 +96,9 @@ def _initial(request: AuthenticatedRequest) -> dict[str, Any]:
     query = request.GET
     line, service = query.get("line", "")[:4000], query.get("service", "")[:64]
     initial: dict[str, Any] = {"base": 0, "role": Role.CAUSE, "service": service}
-    if query.get("verdict") in list(BY_VERDICT):
-        initial["category"], initial["advice"] = BY_VERDICT[VerdictKind(query["verdict"])]
+    if query.get("verdict") in list(CATEGORY_OF_CORRECTION):
+        kind = VerdictKind(query["verdict"])
+        initial["category"], initial["advice"] = CATEGORY_OF_CORRECTION[kind], ADVICE_OF[kind]
     if line.strip():
         initial |= {"example": line, "regex": pattern_of(line), "id": id_of(line, service)}
     return initial

@@ -12,6 +12,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.diagnosis.domain import harvest
+from apps.diagnosis.domain.experience import experience_of
 from apps.diagnosis.domain.log_windows import log_view
 from apps.diagnosis.domain.verdicts import job_diagnosis, override_verdict
 from apps.diagnosis.enums import VerdictKind
@@ -28,10 +29,14 @@ def _job(request: AuthenticatedRequest, pk: int) -> Job:
 
 def _verdict_context(request: AuthenticatedRequest, job: Job, form: CorrectionForm | None = None) -> dict[str, Any]:
     diagnosis = job_diagnosis(job)
-    initial = {"verdict": diagnosis.verdict.verdict} if diagnosis.verdict else {}
+    initial, experience = {}, None
+    if verdict := diagnosis.verdict:
+        initial = {"verdict": verdict.verdict}
+        experience = experience_of(verdict, user=request.user, at=timezone.now())
     return {
         "job": job,
         "diagnosis": diagnosis,
+        "experience": experience,
         "may_correct_verdict": may_correct_verdict(request.user, job.experiment_id),
         "correction": form or CorrectionForm(initial=initial),
     }

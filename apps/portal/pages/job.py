@@ -10,6 +10,7 @@ from apps.archive.models import ArchivedJob
 from apps.archive.permissions import sees_environment
 from apps.core.domain.event_kinds import what_was_done
 from apps.core.domain.events import events_of
+from apps.diagnosis.domain.experience import experience_of
 from apps.diagnosis.domain.facts import needed_services
 from apps.diagnosis.domain.log_windows import log_view
 from apps.diagnosis.domain.verdicts import JobDiagnosis, job_diagnosis
@@ -46,6 +47,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
         "phases": phases_of(job),
         "steps": _steps(job, archived, diagnosis),
         "diagnosis": diagnosis,
+        "experience": experience_of(diagnosis.verdict, user=user, at=at) if diagnosis.verdict else None,
         "may_correct_verdict": may_correct_verdict(user, job.experiment_id),
         "correction": CorrectionForm(initial=initial),
         "log": log_view(job),

@@ -1,0 +1,138 @@
+"""What earlier cases of a failure came to: corrected verdicts, outcomes of retries, and what users made of its groups.
+
+Cases are verdicts with the same symptom: known error, masked line and frame, whatever the verdict. They are shown as a
+suggestion, and never change a verdict. Where users agree often enough, a known error is proposed for approval.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.utils.functional import cached_property
+
+from apps.accounts.models import User
+from apps.clusters.schedulers.base import JobState
+from apps.core.domain.events import publish
+from apps.diagnosis.domain.fingerprints import mask
+from apps.diagnosis.domain.known_errors.changes import PORTAL, checked_row, values_of
+from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of
+from apps.diagnosis.engine.catalogue import regex_fault, text_of
+from apps.diagnosis.engine.plain_lines import clean
+from apps.diagnosis.enums import (
+    ADVICE_OF,
+    CATEGORY_OF_CORRECTION,
+    ChangeState,
+    GroupStatus,
+    Role,
+    VerdictKind,
+)
+from apps.diagnosis.models import FailureGroup, KnownError, KnownErrorChange, LogExcerpt, Verdict
+
+#: Cases looked at: the newest ones of a year.
+CASES, PERIOD = 500, timedelta(days=365)
+#: A share is worth a suggestion from so many retries on.
+RETRIES = 5
+#: So many equal corrections, by users of at least two names, propose a known error.
+AGREE, USERS = 3, 2
+#: Users who set one of these have looked at a group.
+CONFIRMED = (GroupStatus.KNOWN, GroupStatus.ASSIGNED, GroupStatus.RETRIED, GroupStatus.RESOLVED)
+
+
+@dataclass(frozen=True)
+class Experience:
+    """The earlier cases of a symptom that a user may see; `retried` have a finished later attempt or retry."""
+
+    cases: int
+    retried: int
+    succeeded: int
+    corrected: tuple[tuple[VerdictKind, int], ...]
+    groups: tuple[FailureGroup, ...]
+
+    @cached_property
+    def suggestion(self) -> str:
+        """What the cases suggest, in words; "" if they are too few or disagree."""
+        parts = []
+        if self.corrected:
+            kind, count = self.corrected[0]
+            if len(self.corrected) == 1 and count > 1:
+                parts.append(f"Users judged it as: {kind.label.lower()}.")
+        if self.retried >= RETRIES:
+            if self.succeeded >= 0.8 * self.retried:
+                parts.append("A retry usually succeeds.")
+            elif self.succeeded <= 0.2 * self.retried:
+                parts.append("A retry rarely helps.")
+        return " ".join(parts)
+
+
+def experience_of(verdict: Verdict, *, user: User, at: datetime, with_itself: bool = False) -> Experience | None:
+    """Return what the earlier cases of a verdict's symptom came to; None without a case that says anything.
+
+    Two queries, of at most 500 cases. `with_itself` counts the verdict's own job, too: for the page of its group.
+    """
+    if not verdict.symptom:
+        return None
+    rows = Verdict.objects.visible_to(user).filter(symptom=verdict.symptom, ended_at__gte=at - PERIOD)
+    rows = rows if with_itself else rows.exclude(pk=verdict.pk)
+    fields = ("verdict", "overridden_at", "later_state", "group")
+    cases = list(rows.order_by("-ended_at").values_list(*fields)[:CASES])
+    corrected = Counter(VerdictKind(kind) for kind, overridden_at, _, _ in cases if overridden_at)
+    retried = [later for _, _, later, _ in cases if later]
+    ids = {group for *_, group in cases if group}
+    groups = FailureGroup.objects.filter(pk__in=ids, status__in=CONFIRMED).order_by("-status_at")[:3]
+    found = Experience(
+        len(cases), len(retried), retried.count(JobState.COMPLETED), tuple(corrected.most_common()), tuple(groups)
+    )
+    return found if found.retried or found.corrected or found.groups else None
+
+
+def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorChange | None:
+    """Propose a known error if users have corrected verdicts of one symptom alike often enough; None if not.
+
+    In the transaction of a correction. Nothing is proposed for a failure that a known error explains, without a line,
+    or twice: a rejected proposal stays rejected.
+    """
+    kind = VerdictKind(verdict.verdict)
+    if not verdict.symptom or not verdict.message or kind not in CATEGORY_OF_CORRECTION:
+        return None
+    corrected = Verdict.objects.filter(symptom=verdict.symptom, overridden_at__isnull=False)
+    cases = list(corrected.order_by("-overridden_at").values_list("verdict", "overridden_by")[:CASES])
+    if len(cases) < AGREE or {each for each, _ in cases} != {kind} or len({by for _, by in cases}) < USERS:
+        return None
+    line = _line_of(verdict)
+    pattern, known_error = pattern_of(line), id_of(line, verdict.service)
+    if not line or not pattern or not known_error or regex_fault(pattern, line):
+        return None
+    if (
+        KnownError.objects.filter(pk=known_error).exists()
+        or KnownErrorChange.objects.filter(known_error=known_error).exists()
+    ):
+        return None
+    values = {
+        "title": verdict.message[:100],
+        "category": CATEGORY_OF_CORRECTION[kind],
+        "service": verdict.service or "program",
+        "regex": pattern,
+        "role": Role.CAUSE,
+        "advice": ADVICE_OF[kind],
+        "example": line,
+    }
+    change = KnownErrorChange.objects.create(
+        known_error=known_error,
+        state=ChangeState.PROPOSED,
+        values=values_of(checked_row(known_error, values)),
+        by=PORTAL,
+        at=at,
+        reason=f"{len(cases)} verdicts on this line were corrected to “{kind.label}”, none to another.",
+    )
+    publish(kind="known_error.proposed", target=change, by=PORTAL, at=at, reason=change.reason)
+    return change
+
+
+def _line_of(verdict: Verdict) -> str:
+    """Return the line of the kept log that a verdict's message masks; "" if it is not kept."""
+    for excerpt in LogExcerpt.objects.filter(harvest__job=verdict.job_id):
+        for line in reversed(clean(excerpt.data).split(b"\n")):
+            text = text_of(line[:2000])
+            if text and mask(text) == verdict.message:
+                return text
+    return ""
