@@ -274,6 +274,7 @@ EXPECTED = {
     "production:desk-decide": OPG_APPROVER,
     "production:hand-over": ALL,
     "production:inbox": ALL,
+    "production:known": ALL,
     "production:queue": ALL,
     "production:queue-move": OPG_APPROVER,
     "production:queue-priority": OPG_APPROVER,

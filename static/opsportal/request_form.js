@@ -28,12 +28,28 @@ if (sections) {
     if (target) target.scrollIntoView();
   };
   window.addEventListener("hashchange", open);
+
+  // What earlier requests had in such a field is offered as one types.
+  let typing;
+  const offer = async ({ list, value }) => {
+    const response = await fetch(`${list.dataset.url}&${new URLSearchParams({ text: value })}`).catch(() => undefined);
+    if (!response?.ok || response.redirected) return;
+    const { values } = await response.json();
+    list.replaceChildren(...values.map((one) => new Option("", one)));
+  };
+  for (const event of ["focusin", "input"]) {
+    sections.addEventListener(event, ({ target }) => {
+      if (!target.list) return;
+      clearTimeout(typing);
+      typing = setTimeout(offer, 200, target);
+    });
+  }
 }
 if (form) {
   const note = document.querySelector("#autosave");
   const WAIT = 2000;
   const type = form.elements.workflow;
-  const shownType = type?.value;
+  const shownType = form.elements.shown_workflow?.value;
   let timer, running, stopped = false, moved = false, inputs = 0;
 
   const say = (text, failed = false) => {

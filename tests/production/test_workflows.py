@@ -20,7 +20,7 @@ from apps.production.domain.types.versions import newest_version, save_workflow,
 from apps.production.models import Request, Stage, WorkflowType, WorkflowVersion
 from apps.production.web.forms.request import blank, typed
 from tests.factories.checks import blocking
-from tests.factories.requests import AT, stage
+from tests.factories.requests import AT, request_in, stage
 from tests.factories.workflows import builtin, monte_carlo
 
 FACTS = Facts(today=AT.date(), services=frozenset({"samweb"}))
@@ -302,7 +302,7 @@ def test_changed_type_begins_with_its_stages_and_keeps_the_rest(liaison, nova, b
     assert [form.type.key for form in page.context["stages"]] == ["skim"]
     assert page.context["main"]["shown_workflow"].value() == "skim"
     filled = post_of(monte_carlo(), experiment="NOVA", do="workflow") | {"workflow": "skim"}
-    page = browse(liaison).post("/requests/new/", filled)
+    page = browse(liaison).post("/requests/new/", filled | {"do": "workflow-confirm"})
     assert [form.type.key for form in page.context["stages"]] == ["skim", "skim"]
     shared = page.context["shared"]["release"].value()
     assert [form["release"].value() or shared for form in page.context["stages"]] == [
@@ -312,6 +312,38 @@ def test_changed_type_begins_with_its_stages_and_keeps_the_rest(liaison, nova, b
     added = post_of(monte_carlo(), experiment="NOVA", workflow="monte_carlo", do="add", add_kind="merge")
     page = browse(liaison).post("/requests/new/", added)
     assert [form.type.key for form in page.context["stages"]] == ["generation", "reconstruction", "merge"]
+
+
+@pytest.mark.parametrize("button", ["workflow", "save", "submit", "add", "check"])
+def test_what_another_type_does_not_have_is_left_out_only_after_confirmation(button, liaison, nova, browse):
+    filled = post_of(monte_carlo(), experiment="NOVA") | {"workflow": "skim", "do": button}
+
+    page = browse(liaison).post("/requests/new/", filled)
+
+    new, left_out = page.context["switching"]
+    assert (new.key, page.context["workflow"].key) == ("skim", "monte_carlo")
+    assert ("Stage 1 generation", "generator", "GENIE") in [(one.place, one.name, one.text) for one in left_out]
+    assert "run_block" in [one.name for one in left_out]
+    assert page.context["main"]["workflow"].value() == "skim"
+    assert page.context["stages"][0]["generator"].value() == "GENIE"
+    autosaved = browse(liaison).post("/requests/new/", filled | {"do": "autosave"}).json()
+    assert "Switch the type first" in autosaved["problem"]
+    assert not Request.objects.exists()
+
+
+def test_new_request_has_release_configurations_and_services_of_the_last_one(liaison, nova, samweb, approver, browse):
+    last = monte_carlo()
+    stages = tuple(replace(stage, services=("samweb",)) for stage in last.stages)
+    values = {"arguments": last.arguments, "workflow": last.workflow, "stages": stages}
+    request_in("submitted", by=liaison, experiment=nova, approver=approver, **values)
+
+    page = browse(liaison).get("/requests/new/?workflow=monte_carlo")
+
+    shown = [(form["configuration"].value(), form["output_dataset"].value()) for form in page.context["stages"]]
+    assert shown == [("generation.fcl", ""), ("", ""), ("reco.fcl", "")]
+    changed = dict(page.context["main"].data.lists()) | {"workflow": "skim", "do": "workflow"}
+    page = browse(liaison).post("/requests/new/", changed)
+    assert [form.type.key for form in page.context["stages"]] == ["skim"]
 
 
 def test_type_of_others_is_neither_offered_nor_taken(liaison, nova, dune, browse):

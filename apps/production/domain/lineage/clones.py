@@ -26,11 +26,28 @@ _VERSION = re.compile(r"(?<![A-Za-z0-9])([vV])(\d{1,6})(?![0-9])")
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """A value that a workflow type has no argument for: the request or stage it was of, its name, and its text."""
+
+    place: str
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: “{self.name}” was dropped. Its value was {self.text}."
+
+
+@dataclass(frozen=True)
 class Refit:
-    """Content converted to a version of a workflow type, with notes on what changed and what was dropped."""
+    """Content converted to a version of a workflow type, with notes on what changed, and what was left out."""
 
     content: RequestContent
-    notes: list[str]
+    changed: list[str]
+    left_out: list[LeftOut]
+
+    @property
+    def notes(self) -> list[str]:
+        return [*self.changed, *map(str, self.left_out)]
 
 
 def next_name(name: str, releases: Mapping[str, str] | None = None) -> str:
@@ -146,29 +163,35 @@ def refit(content: RequestContent, *, experiment: Experiment, version: int | Non
     elif new.number != before:
         notes.append(f"Converted from version {before} to version {new.number} of {new.title}.")
     found = fit(content, new)
-    return Refit(found.content, notes + found.notes)
+    return Refit(found.content, notes + found.changed, found.left_out)
 
 
 def fit(content: RequestContent, new: Workflow) -> Refit:
-    """Convert content to a workflow type, with notes on what is dropped."""
-    lost: list[str] = []
-    arguments = _fitting(content.arguments, new, "The request", lost)
+    """Convert content to a workflow type, with what it leaves out."""
+    changed: list[str] = []
+    lost: list[LeftOut] = []
+    old = content.workflow
+    arguments = _fitting(content.arguments, old, new, "The request", lost)
     stages = []
     for number, stage in enumerate(content.stages, start=1):
         place, kind = f"Stage {number}{f' {stage.name}' if stage.name else ''}", new.stage(stage.kind)
         if not new.knows(stage.kind):
-            lost.append(f"{place}: the kind “{stage.kind}” no longer exists. This stage is now {kind.title}.")
-        stages.append(replace(stage, kind=kind.key, arguments=_fitting(stage.arguments, kind, place, lost)))
-    return Refit(replace(content, workflow=new, arguments=arguments, stages=tuple(stages)), lost)
+            changed.append(f"{place}: the kind “{stage.kind}” no longer exists. This stage is now {kind.title}.")
+        kept = _fitting(stage.arguments, old.stage(stage.kind), kind, place, lost)
+        stages.append(replace(stage, kind=kind.key, arguments=kept))
+    return Refit(replace(content, workflow=new, arguments=arguments, stages=tuple(stages)), changed, lost)
 
 
-def _fitting(given: Any, declared: Workflow | StageType, place: str, lost: list[str]) -> dict[str, Value]:
+def _fitting(
+    given: Any, old: Workflow | StageType, declared: Workflow | StageType, place: str, lost: list[LeftOut]
+) -> dict[str, Value]:
+    """Return the arguments that are declared; others are lost, unless they are only the default of the type before."""
     kept: dict[str, Value] = {}
     for name, value in given.items():
-        argument = declared.argument(name)
-        if argument is None or name in CORE or argument.problem(value):
-            text = ", ".join(value) if isinstance(value, list) else str(value)
-            lost.append(f"{place}: “{name}” was dropped. Its value was {text[:200]}.")
-        else:
+        argument, before = declared.argument(name), old.argument(name)
+        if argument is not None and name not in CORE and not argument.problem(value):
             kept[name] = value
+        elif before is None or before.default != value:
+            text = ", ".join(value) if isinstance(value, list) else str(value)
+            lost.append(LeftOut(place, name, text[:200]))
     return kept

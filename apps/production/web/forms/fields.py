@@ -5,6 +5,7 @@ from typing import Any
 
 from django import forms
 
+from apps.production.domain.content.known import COLUMNS
 from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.fields import CORE, REQUEST
 
@@ -28,9 +29,18 @@ def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> fo
             widget = forms.DateInput(attrs={"type": "date"})
         case _:
             widget = forms.TextInput()
-    if not (own and argument.kind.is_text):
+    if kind := known_kind(argument):
+        widget.attrs["list"] = f"known-{kind}"
+    if kind or not (own and argument.kind.is_text):
         widget.attrs["autocomplete"] = "off"
     return forms.CharField(widget=widget, **words)
+
+
+def known_kind(argument: Argument) -> str:
+    """Return the kind of values of earlier requests that a field offers while one types, or an empty text."""
+    if argument.type == "dataset":
+        return "dataset"
+    return argument.name if argument.name in COLUMNS else ""
 
 
 class TickedForm(forms.Form):

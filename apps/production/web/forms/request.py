@@ -256,13 +256,17 @@ class RequestForms:
         follows = argument is not None and argument.shared and not form[name].value()
         return (self.shared if follows else form), name
 
-    def switched(self, before: Workflow) -> MultiValueDict[str, Any]:
-        """Return the input under this type; stages that were filled in under the type before are kept."""
-        begun, rows = blank(self.workflow), self._rows()
+    def switched(self, untouched: Iterable[RequestContent], begun: RequestContent) -> MultiValueDict[str, Any]:
+        """Return the input under this type, which a new request begins with; stages that were filled in are kept.
+
+        `untouched` is what requests of the type before begin with.
+        """
+        rows = self._rows()
         shared, new = gather(_typed_stages(begun), self.workflow)
-        _, old = gather(_typed_stages(blank(before)), before)
-        if [_filled(row) for row in rows] == [_filled(row) for row in old]:
-            rows = new
+        for one in untouched:
+            _, old = gather(_typed_stages(one), one.workflow)
+            if [_filled(row) for row in self._rows()] == [_filled(row) for row in old]:
+                rows = new
         for row in rows:
             row["kind"] = [self.workflow.stage("".join(row.get("kind", []))).key]
         data = self._with(_typed_arguments(begun) | shared, rows)

@@ -1,6 +1,7 @@
 """The request form: edit, add and move stages, save and submit; works without JavaScript."""
 
 from collections.abc import Collection
+from functools import cached_property
 from typing import Any
 
 from django.contrib import messages
@@ -22,11 +23,12 @@ from apps.production.domain.actors import may
 from apps.production.domain.checks import Fix, Severity
 from apps.production.domain.checks.report import CheckReport, messages_of
 from apps.production.domain.content.changes import may_change
-from apps.production.domain.content.model import MAX_STAGES
+from apps.production.domain.content.known import COLUMNS, last_request, with_past_values
+from apps.production.domain.content.model import MAX_STAGES, RequestContent
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.discussion import threads_of
 from apps.production.domain.lifecycle.moves import submit_request
-from apps.production.domain.lineage.clones import fit, taken_names
+from apps.production.domain.lineage.clones import LeftOut, Refit, fit, taken_names
 from apps.production.domain.lineage.templates import content_from, templates_for
 from apps.production.domain.requests.drafts import save_draft, save_new
 from apps.production.domain.requests.status import last_return, notes_on_fields
@@ -49,6 +51,9 @@ from apps.production.web.views.checks import (
 #: The button that applies every fix that the checks offer, and how many of them its message names.
 FIX_ALL = "fix-all"
 MOST_NAMED = 5
+#: The buttons that switch the type, and that do so although it leaves something out.
+SWITCH, CONFIRM = "workflow", "workflow-confirm"
+SWITCHES = (SWITCH, CONFIRM)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -71,7 +76,7 @@ def new_request(request: AuthenticatedRequest) -> HttpResponse:
         data = typed(begun.content, experiment=template.experiment.key, **key)
     elif request.method != "POST":
         chosen = experiments.filter(key=request.GET.get("experiment", "")).first() or first
-        data = typed(blank(workflow), experiment=chosen.key, **key)
+        data = typed(begun_with(workflow, chosen), experiment=chosen.key, **key)
     page = FormPage(request, data, workflow)
     return page.act() if request.method == "POST" else page.show(touched=())
 
@@ -92,6 +97,12 @@ def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
     return page.check() if "check" in request.GET and page.forms.is_valid() else page.show(touched=())
 
 
+def begun_with(workflow: Workflow, experiment: Experiment | None) -> RequestContent:
+    """Return a new request of a type, with the release, configurations and services of the last one."""
+    last = last_request(experiment, workflow.key) if experiment else None
+    return with_past_values(blank(workflow), last) if last else blank(workflow)
+
+
 class FormPage:
     """The form of a request (a new one without `wanted`) and the actions of its buttons."""
 
@@ -101,6 +112,8 @@ class FormPage:
         self.request, self.wanted, self.conflict = request, wanted, ""
         #: The fixes that the pressed button applied.
         self.applied: list[Fix] = []
+        #: The type to switch to, and what it would leave out, until the user confirms it.
+        self.switching: tuple[Workflow, list[LeftOut]] | None = None
         is_draft = wanted is None or wanted.state == RequestState.DRAFT
         self.forms = RequestForms(data, workflow=workflow, draft_of=request.user if is_draft else None)
 
@@ -109,8 +122,8 @@ class FormPage:
         action = self.request.POST.get("do", "save")
         if action == "autosave":
             return self._autosave()
-        if action == "workflow":
-            return self._switch()
+        if action in SWITCHES or self._left_out():
+            return self._switch(action)
         moved = self.forms.move_rows(action)
         if moved is not None:
             touched = touched_in(self.request.POST)
@@ -119,14 +132,34 @@ class FormPage:
             )
         return self.check() if action == "check" else self._write(action)
 
-    def _switch(self) -> HttpResponse:
-        """Show the input under the type that was chosen, with notes on what the type does not have."""
-        data, new = self.forms.data, self.forms.workflow
+    @cached_property
+    def _before(self) -> Workflow:
+        """The type whose fields the form shows; another one may be chosen above them."""
         current = workflow_of(self.wanted.workflow) if self.wanted else None
-        before = chosen_workflow(self.request.user, data.get("shown_workflow", ""), current)
-        for note in fit(RequestForms(data, workflow=before).content, new).notes[:20]:
+        shown = self.forms.data.get("shown_workflow", "") or self.forms.workflow.key
+        return chosen_workflow(self.request.user, shown, current)
+
+    def _left_out(self) -> list[LeftOut]:
+        """Return what is filled in that the chosen type does not have."""
+        return self._fitted.left_out if self._before.key != self.forms.workflow.key else []
+
+    @cached_property
+    def _fitted(self) -> Refit:
+        return fit(RequestForms(self.forms.data, workflow=self._before).content, self.forms.workflow)
+
+    def _switch(self, action: str) -> HttpResponse:
+        """Show the input under the chosen type; if that leaves something out, ask first."""
+        data, before, new = self.forms.data, self._before, self.forms.workflow
+        if action != CONFIRM and (left_out := self._left_out()):
+            asking = FormPage(self.request, data, before, self.wanted)
+            asking.switching = (new, left_out)
+            return asking.show(touched=touched_in(self.request.POST))
+        for note in self._fitted.notes[:20]:
             messages.warning(self.request, note)
-        return FormPage(self.request, self.forms.switched(before), new, self.wanted).show(touched=())
+        experiment = self._experiment()
+        untouched = (blank(before), begun_with(before, experiment))
+        switched = self.forms.switched(untouched, begun_with(new, experiment))
+        return FormPage(self.request, switched, new, self.wanted).show(touched=())
 
     def check(self, status: int = 200) -> HttpResponse:
         """Show the form with the findings of the checks, beside the fields and in the panel."""
@@ -167,6 +200,8 @@ class FormPage:
             "talk": [(*forms.place_of(one.first.field), one) for one in threads if one.is_open],
             "main": forms.main,
             "shared": forms.shared,
+            "known": COLUMNS,
+            "switching": self.switching,
             "stages": forms.stages.forms,
             "workflow": forms.workflow,
             "problems": forms.problems(),
@@ -215,6 +250,8 @@ class FormPage:
 
     def _autosave(self) -> JsonResponse:
         """Save during typing and report the result as JSON; a change by another user is never overwritten."""
+        if self._left_out():
+            return JsonResponse({"problem": "Not saved yet. Switch the type first, or choose the one before."})
         saved = self._save("autosave")
         if self.conflict:
             return JsonResponse({"conflict": f"{self.conflict} Your input is kept here."})

@@ -1,0 +1,58 @@
+"""Values of earlier requests for new ones: offered while one types, and as defaults."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from django.db.models import Max, QuerySet
+
+from apps.accounts.models import Experiment
+from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.stages import content_of, with_stages
+from apps.production.enums import RequestState
+from apps.production.models import Request, Stage
+
+#: The columns of stages from which the values of each kind come.
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "release": ("release",),
+    "configuration": ("configuration",),
+    "dataset": ("output_dataset", "input_dataset"),
+}
+MOST = 20
+
+
+def known_values(requests: QuerySet[Request], *, kind: str, text: str = "", most: int = MOST) -> list[str]:
+    """Return values of a kind in the stages of these requests that contain a text, the last used first.
+
+    Raises `KeyError` for a kind that is not in `COLUMNS`.
+    """
+    last: dict[str, int] = {}
+    for column in COLUMNS[kind]:
+        stages = Stage.objects.filter(request__in=requests.order_by(), **{f"{column}__icontains": text})
+        found = stages.exclude(**{column: ""}).order_by().values_list(column).annotate(last=Max("pk"))
+        for value, place in found.order_by("-last")[:most]:
+            last[value] = max(place, last.get(value, 0))
+    return sorted(last, key=lambda value: -last[value])[:most]
+
+
+def last_request(experiment: Experiment, workflow_key: str) -> Request | None:
+    """Return the newest request of this type that the experiment submitted and nobody rejected or cancelled."""
+    unfit = (RequestState.DRAFT, RequestState.REJECTED, RequestState.CANCELLED)
+    mine = Request.objects.filter(experiment=experiment, workflow__type__key=workflow_key).exclude(state__in=unfit)
+    return with_stages(mine).order_by("-pk").first()
+
+
+def with_past_values(content: RequestContent, last: Request) -> RequestContent:
+    """Give stages the release, configuration and services that the last request has for their kind."""
+    before = {stage.kind: stage for stage in reversed(content_of(last).stages)}
+    return replace(content, stages=tuple(_filled(stage, before.get(stage.kind)) for stage in content.stages))
+
+
+def _filled(stage: StageContent, before: StageContent | None) -> StageContent:
+    if before is None:
+        return stage
+    return replace(
+        stage,
+        release=stage.release or before.release,
+        configuration=stage.configuration or before.configuration,
+        services=stage.services or before.services,
+    )
