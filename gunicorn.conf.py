@@ -36,3 +36,10 @@ def when_ready(server: Any) -> None:
     for listener in server.LISTENERS:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             listener.sock.setsockopt(socket.SOL_SOCKET, option, seconds)
+
+
+def post_worker_init(_: Any) -> None:
+    """Bring payloads of the journal to the database, also those of a process that was killed."""
+    from apps.statusboard.domain.intake import start_pump  # the application is loaded only now
+
+    start_pump()

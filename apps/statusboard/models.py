@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 from typing import Self
+from uuid import uuid4
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, DateTimeRangeField, RangeBoundary, RangeOperators
@@ -433,6 +434,9 @@ class RawPayload(models.Model):
 
     source = models.ForeignKey(MonitoringSource, on_delete=models.CASCADE, related_name="payloads")
     received_at = models.DateTimeField()
+    receipt = models.UUIDField(
+        default=uuid4, unique=True, editable=False, help_text="Given when it was taken: each is stored once."
+    )
     sha256 = models.CharField(max_length=64)
     body = models.BinaryField()
     state = models.CharField(max_length=16, choices=PayloadState, default=PayloadState.RECEIVED)

@@ -1,14 +1,19 @@
 """Celery tasks: parse payloads, mark stale incidents and gaps, delete old payloads."""
 
-from datetime import timedelta
+import time
 
 from celery import shared_task
 from django.utils import timezone
 
+from apps.core.domain.background import enqueue
 from apps.core.tasks import task_of
 from apps.statusboard.domain import alerts, payloads, rules, sources
 from apps.statusboard.enums import PayloadState
 from apps.statusboard.models import MonitoringSource, RawPayload
+
+#: A worker parses payloads for no longer than this at a time, so many between two looks at the clock.
+TURN_SECONDS = 20
+BATCH = 100
 
 
 @shared_task
@@ -18,11 +23,16 @@ def parse_payload(*, payload_id: int) -> None:
 
 @shared_task
 def parse_waiting() -> None:
-    """Parse payloads whose message was lost by the broker or a worker."""
-    late = timezone.now() - timedelta(seconds=10)
-    waiting = RawPayload.objects.filter(state=PayloadState.RECEIVED, received_at__lt=late).order_by("received_at", "pk")
-    for pk in list(waiting.values_list("pk", flat=True)[:1000]):
-        payloads.parse_payload(payload_id=pk)
+    """Parse what waits, oldest first. Two workers at it share the work; after `TURN_SECONDS` others have their turn."""
+    ends = time.monotonic() + TURN_SECONDS
+    waiting = RawPayload.objects.filter(state=PayloadState.RECEIVED).order_by("received_at", "pk")
+    while found := list(waiting.values_list("pk", flat=True)[:BATCH]):
+        parsed = [payloads.parse_payload(payload_id=pk) for pk in found]
+        if not any(parsed):  # another worker has them
+            return
+        if time.monotonic() > ends:
+            enqueue("apps.statusboard.tasks.parse_waiting")
+            return
 
 
 @shared_task

@@ -19,7 +19,7 @@ from apps.demo.management.commands.demo import Command, load
 from apps.demo.simulation.world import read_campaigns
 from apps.production.models import Request
 from apps.progress.domain.stage_counts import progress_of
-from apps.statusboard.domain.sources import authenticate_source
+from apps.statusboard.domain.source_tokens import authenticate_source
 from apps.statusboard.models import MonitoringSource, Service, StateInterval
 
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -9,6 +9,7 @@ from django.conf import settings as django_settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from apps.statusboard.domain.intake import pump
 from apps.statusboard.domain.payloads import parse_payload, receive_payload
 from apps.statusboard.domain.rules import add_rule
 from apps.statusboard.feeds.base import Message, UnreadablePayload
@@ -214,6 +215,7 @@ def test_a_source_is_made_on_a_page_and_its_mapping_tried_before_it_is_saved(cli
     headers = {"authorization": f"Bearer {token}"}
     body = {"check_id": 7, "current_state": "DOWN", "check_name": "Ping of SAM"}
     assert client.post("/api/v1/feeds/pings/", body, "application/json", headers=headers).status_code == 202
+    pump()
     address = "/services/monitoring/sources/pings/mapping/"
     assert "Ping of SAM" in client.post(address, {**MAPPING, "try": "1"}).content.decode()
     assert client.post(address, {**MAPPING, "key": "", "save": "1"}).status_code == 400

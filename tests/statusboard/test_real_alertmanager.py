@@ -12,12 +12,12 @@ from datetime import timedelta
 
 import pytest
 from django.core.cache import cache
-from django.db import DatabaseError
 from django.utils import timezone
 
 from apps.statusboard.api import views
 from apps.statusboard.domain.alerts import mark_stale_incidents
-from apps.statusboard.domain.payloads import parse_payload, receive_payload
+from apps.statusboard.domain.intake import accept_payload, pump
+from apps.statusboard.domain.payloads import parse_payload
 from apps.statusboard.domain.sources import create_source
 from apps.statusboard.enums import PayloadState
 from apps.statusboard.models import Incident, RawPayload
@@ -119,6 +119,7 @@ def wait(seen: Callable[[], object], what: str, seconds: float = 60) -> None:
     """Wait until something is seen; meanwhile do the worker's part of the work."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
+        pump()
         for pk in RawPayload.objects.filter(state=PayloadState.RECEIVED).order_by("pk").values_list("pk", flat=True):
             parse_payload(payload_id=pk)
         if seen():
@@ -177,10 +178,10 @@ def test_alert_that_could_not_be_stored_is_sent_again(alertmanager, source, monk
     def fail_once(**given):
         if not failed:
             failed.append(given)
-            raise DatabaseError
-        return receive_payload(**given)
+            raise OSError
+        return accept_payload(**given)
 
-    monkeypatch.setattr(views, "receive_payload", fail_once)
+    monkeypatch.setattr(views, "accept_payload", fail_once)
     start = timezone.now()
     service("samweb", start, source=source)
     alertmanager.tell("SamwebDown", start, service="samweb")

@@ -39,13 +39,14 @@ def receive_payload(*, source: MonitoringSource, body: bytes, at: datetime) -> R
 def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
     """Parse a payload into incidents; problems are noted on the payload.
 
-    Does nothing if it is already parsed, unless `again`: that is safe, and applies the current rules.
+    Does nothing if it is already parsed or another worker is at it, unless `again`: that is safe, and applies the
+    current rules.
     """
     with transaction.atomic():
-        waiting = RawPayload.objects.select_for_update(of=("self",)).select_related("source").filter(pk=payload_id)
+        waiting = RawPayload.objects.select_for_update(of=("self",), skip_locked=not again).filter(pk=payload_id)
         if not again:
             waiting = waiting.filter(state=PayloadState.RECEIVED)
-        payload = waiting.first()
+        payload = waiting.select_related("source").first()
         if payload is None:
             return None
         try:

@@ -1,6 +1,5 @@
 """Monitoring sources: create them, manage their tokens, and track their heartbeats and gaps."""
 
-import hmac
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -73,14 +72,6 @@ def set_mapping(*, source: MonitoringSource, mapping: Mapping[str, str], by: Pri
     MonitoringSource.objects.filter(pk=source.pk).update(mapping=dict(mapping))
     publish(kind="source.mapped", target=source, by=by, at=at, data={"old": source.mapping, "new": dict(mapping)})
     enqueue("apps.statusboard.tasks.replay", source_id=source.pk)
-
-
-def authenticate_source(*, slug: str, token: str) -> MonitoringSource | None:
-    """Return the source if the token is valid, else None; takes the same time for an unknown slug."""
-    source = MonitoringSource.objects.filter(slug=slug).first()
-    given = hash_of(token)
-    right = [hmac.compare_digest(given, known) for known in (source.token_hashes if source else ["-"])]
-    return source if any(right) else None
 
 
 def record_heartbeat(*, source: MonitoringSource, heartbeat: bool, at: datetime) -> datetime | None:

@@ -6,6 +6,7 @@ import django.contrib.postgres.fields
 import django.contrib.postgres.fields.ranges
 import django.db.models.deletion
 from django.contrib.postgres.operations import BtreeGistExtension
+import uuid
 from django.db import migrations, models
 
 
@@ -230,6 +231,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('received_at', models.DateTimeField()),
+                ('receipt', models.UUIDField(default=uuid.uuid4, editable=False, help_text='Given when it was taken: each is stored once.', unique=True)),
                 ('sha256', models.CharField(max_length=64)),
                 ('body', models.BinaryField()),
                 ('state', models.CharField(choices=[('received', 'Received'), ('parsed', 'Parsed'), ('failed', 'Failed')], default='received', max_length=16)),

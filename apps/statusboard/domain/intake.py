@@ -1,0 +1,153 @@
+"""Take payloads without waiting for the database: they go to a journal, and a pump brings them to the database."""
+
+import base64
+import hashlib
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, close_old_connections, transaction
+
+from apps.core.domain.background import enqueue
+from apps.statusboard.domain.intake_journal import Journal
+from apps.statusboard.models import MonitoringSource, RawPayload
+
+log = logging.getLogger(__name__)
+
+JOURNAL = Journal(settings.VAR_DIR / "intake")
+#: The pump looks for new payloads this often.
+PUMP_SECONDS = 0.5
+#: After a failure it waits longer.
+PAUSE_SECONDS = 2.0
+#: Payloads are stored in batches of so many, or so many bytes.
+BATCH = 500
+BATCH_BYTES = 8_000_000
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A payload of the journal; the same `receipt` is stored once, however often its file is read."""
+
+    receipt: UUID
+    source_id: int
+    at: datetime
+    body: bytes
+
+
+def accept_payload(*, source_id: int, body: bytes, at: datetime) -> None:
+    """Keep a payload on disk; the pump stores it in the database. Raises `OSError`."""
+    told = {
+        "receipt": str(uuid4()),
+        "source": source_id,
+        "at": at.isoformat(),
+        "body": base64.b64encode(body).decode(),
+    }
+    JOURNAL.append(json.dumps(told).encode())
+
+
+def pump(journal: Journal | None = None) -> int:
+    """Store what is in the journal, and queue its parsing; return how many payloads were read.
+
+    Files that other processes ended or left come first: while the database is away, they do not multiply. Raises
+    `DatabaseError`, `OSError`; whatever was not stored stays in the journal.
+    """
+    journal = journal or JOURNAL
+    count = _store_ended(journal)
+    journal.end_file()
+    return count + _store_ended(journal)
+
+
+def _store_ended(journal: Journal) -> int:
+    count = 0
+    for path in journal.ended_files():
+        entries: list[_Entry] = []
+        size = damaged = 0
+        for entry in _entries(path):
+            if entry is None:
+                damaged += 1
+                continue
+            entries.append(entry)
+            size += len(entry.body)
+            if len(entries) >= BATCH or size >= BATCH_BYTES:
+                _store(entries)
+                count, size, entries = count + len(entries), 0, []
+        if entries:
+            _store(entries)
+        count += len(entries)
+        if damaged:
+            log.error("%s: %d lines of the journal cannot be read; the file is kept as .damaged", path.name, damaged)
+            path.rename(path.with_suffix(".damaged"))
+        else:
+            path.unlink()
+    return count
+
+
+def _entries(path: Path) -> Iterator[_Entry | None]:
+    """Yield the payloads of a file, None for a damaged line. A line without its end was not answered, and is none."""
+    with path.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            try:
+                told: dict[str, Any] = json.loads(line)
+                body = base64.b64decode(told["body"], validate=True)
+                at = datetime.fromisoformat(told["at"])
+                yield _Entry(UUID(told["receipt"]), int(told["source"]), at, body)
+            except (ValueError, KeyError, TypeError):
+                yield None
+
+
+@transaction.atomic
+def _store(entries: list[_Entry]) -> None:
+    """Store payloads once each; those of sources that were deleted are dropped."""
+    wanted = {entry.source_id for entry in entries}
+    there = set(MonitoringSource.objects.filter(pk__in=wanted).values_list("pk", flat=True))
+    RawPayload.objects.bulk_create(
+        [
+            RawPayload(
+                source_id=entry.source_id,
+                received_at=entry.at,
+                receipt=entry.receipt,
+                sha256=hashlib.sha256(entry.body).hexdigest(),
+                body=entry.body,
+            )
+            for entry in entries
+            if entry.source_id in there
+        ],
+        ignore_conflicts=True,
+    )
+    enqueue("apps.statusboard.tasks.parse_waiting")
+
+
+def start_pump() -> threading.Thread:
+    """Pump for as long as this process lives. For web servers, in each process that takes payloads."""
+    thread = threading.Thread(target=_pump_for_ever, name="intake-pump", daemon=True)
+    thread.start()
+    return thread
+
+
+def _pump_for_ever() -> None:
+    pause, never = PUMP_SECONDS, threading.Event()
+    away = False
+    while not never.wait(pause):
+        try:
+            close_old_connections()
+            pump()
+        except (DatabaseError, InterfaceError, OSError) as error:
+            if not away:
+                log.warning("payloads stay in the journal for now: %s", error)
+            away, pause = True, PAUSE_SECONDS
+        except Exception:  # a fault here must not end the pump for good
+            log.exception("the journal of payloads cannot be read")
+            pause = PAUSE_SECONDS
+        else:
+            if away:
+                log.warning("payloads of the journal are stored again")
+            away, pause = False, PUMP_SECONDS

@@ -1,0 +1,118 @@
+"""Check tokens of monitoring sources, also while the database is away: by their hashes as they were last read.
+
+The hashes are also kept in a file, for processes that start meanwhile. A token that is revoked works for `FRESH`
+seconds longer, or until the database is back.
+"""
+
+import hmac
+import json
+import logging
+import os
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, transaction
+
+from apps.core.domain.tokens import hash_of
+from apps.statusboard.models import MonitoringSource
+
+log = logging.getLogger(__name__)
+
+#: Hashes are read again after so many seconds, and after a failure not before so many.
+FRESH = 2.0
+AFTER_FAILURE = 5.0
+
+
+class TokensUnknown(Exception):
+    """The token is none of the known ones, and the database cannot be asked for newer ones."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    pk: int
+    hashes: tuple[str, ...]
+
+
+class KnownTokens:
+    """Hashes of the tokens of all sources, as one process knows them."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._sources: dict[str, _Source] | None = None
+        self._reading = threading.Lock()
+        self._next_read = 0.0
+        self._is_current = False
+
+    def source_of(self, slug: str, token: str) -> int | None:
+        """Return the id of the source if the token is valid, else None; an unknown slug takes the same time.
+
+        Raises `TokensUnknown`: the sender is to try again.
+        """
+        if time.monotonic() >= self._next_read and self._reading.acquire(blocking=self._sources is None):
+            try:
+                self._read()
+            finally:
+                self._reading.release()
+        found = self._match(slug, token)
+        if found is None and not self._is_current:
+            raise TokensUnknown
+        return found
+
+    def read_now(self) -> None:
+        """Read the hashes at the next request."""
+        self._next_read = 0.0
+
+    def _match(self, slug: str, token: str) -> int | None:
+        source = (self._sources or {}).get(slug)
+        given = hash_of(token)
+        right = [hmac.compare_digest(given, known) for known in (source.hashes if source else ("-",))]
+        return source.pk if source and any(right) else None
+
+    def _read(self) -> None:
+        try:
+            with transaction.atomic():
+                rows = list(MonitoringSource.objects.values_list("slug", "pk", "token_hashes"))
+        except (DatabaseError, InterfaceError) as error:
+            if self._is_current:
+                log.warning("tokens of sources cannot be read, the known ones count: %s", error)
+            self._is_current, self._next_read = False, time.monotonic() + AFTER_FAILURE
+            if self._sources is None:
+                self._sources = self._of_file()
+            return
+        sources = {slug: _Source(pk, tuple(hashes)) for slug, pk, hashes in rows}
+        if sources != self._sources:
+            self._keep(sources)
+        self._sources, self._is_current, self._next_read = sources, True, time.monotonic() + FRESH
+
+    def _of_file(self) -> dict[str, _Source]:
+        try:
+            told = json.loads(self.file.read_bytes())
+            return {slug: _Source(int(pk), tuple(hashes)) for slug, (pk, hashes) in told.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}
+
+    def _keep(self, sources: dict[str, _Source]) -> None:
+        """Write the file; without it, only processes that start while the database is away know no tokens."""
+        told = json.dumps({slug: [source.pk, source.hashes] for slug, source in sources.items()}).encode()
+        new = self.file.with_name(f"{self.file.name}.{os.getpid()}-{threading.get_ident()}")
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            new.touch(mode=0o600)
+            new.write_bytes(told)
+            new.replace(self.file)
+        except OSError as error:
+            log.warning("tokens of sources cannot be kept in a file: %s", error)
+            with suppress(OSError):
+                new.unlink()
+
+
+TOKENS = KnownTokens(settings.VAR_DIR / "intake" / "tokens.json")
+
+
+def authenticate_source(*, slug: str, token: str) -> int | None:
+    """Return the id of the source if the token is valid, else None. Raises `TokensUnknown`."""
+    return TOKENS.source_of(slug, token)
