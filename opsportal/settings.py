@@ -134,6 +134,7 @@ MIDDLEWARE = [
     *(["apps.accounts.web.remote_user.StripRemoteUserMiddleware"] if ENV.REMOTE_USER_HEADER else []),
     f"apps.core.web.middleware.{'Trusted' if ENV.TRUST_PROXY else 'Untrusted'}ProxyMiddleware",
     "apps.core.web.middleware.CleanRequestMiddleware",
+    "apps.statusboard.api.middleware.FeedMiddleware",
     "apps.core.web.middleware.BodyLimitMiddleware",
     "apps.core.web.middleware.NoStoreMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

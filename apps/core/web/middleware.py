@@ -42,15 +42,20 @@ class BodyLimitMiddleware(MiddlewareMixin):
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponse | None:
-        length = request.META.get("CONTENT_LENGTH") or "0"
         limit = getattr(getattr(view, "cls", view), "max_body_bytes", settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
-        if "HTTP_TRANSFER_ENCODING" in request.META:
-            return _refuse(request, "The request has no Content-Length.", 411)
-        if not (length.isascii() and length.isdigit()):
-            return _refuse(request, "The Content-Length is not a number.")
-        if len(length) > 18 or int(length) > limit:
-            return _refuse(request, f"The body is too large: at most {limit:,} bytes.", 413)
-        return None
+        return refusal_of_body(request, limit)
+
+
+def refusal_of_body(request: HttpRequest, limit: int) -> HttpResponse | None:
+    """Return the answer to a request whose body is too long or of unknown length; None if it is neither."""
+    length = request.META.get("CONTENT_LENGTH") or "0"
+    if "HTTP_TRANSFER_ENCODING" in request.META:
+        return _refuse(request, "The request has no Content-Length.", 411)
+    if not (length.isascii() and length.isdigit()):
+        return _refuse(request, "The Content-Length is not a number.")
+    if len(length) > 18 or int(length) > limit:
+        return _refuse(request, f"The body is too large: at most {limit:,} bytes.", 413)
+    return None
 
 
 def _refuse(request: HttpRequest, why: str, status: int = 400) -> HttpResponse:

@@ -168,7 +168,9 @@ receive_feed.max_body_bytes = LIMIT_BYTES  # type: ignore[attr-defined]
 
 
 def _answer(status: int, detail: str, headers: dict[str, str] | None = None) -> HttpResponse:
-    return JsonResponse({"detail": detail}, status=status, headers=headers)
+    answer = JsonResponse({"detail": detail}, status=status, headers=headers)
+    answer.headers["Content-Length"] = str(len(answer.content))  # without it, no connection could be kept
+    return answer
 
 
 def _token(request: HttpRequest) -> str:
