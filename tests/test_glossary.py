@@ -11,6 +11,7 @@ from apps.diagnosis.enums import Role as ErrorRole
 from apps.jobs.enums import STATE_CHOICES, Proof
 from apps.production.enums import RequestState, Verb
 from apps.statusboard.enums import Cause, Meeting, Monitoring, Resolution, State
+from apps.submission.enums import BatchState, RetryState
 
 CHOICES = {
     "States of a request": RequestState.choices,
@@ -31,6 +32,8 @@ CHOICES = {
     "Meetings of a job and an incident": Meeting.choices,
     "Baselines of an impact": BaselineScope.choices,
     "Proofs of a job's request": Proof.choices,
+    "States of a retry batch": BatchState.choices,
+    "States of a job in a retry batch": RetryState.choices,
 }
 
 

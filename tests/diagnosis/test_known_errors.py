@@ -79,6 +79,7 @@ def test_new_version_of_the_portal_changes_rows_and_offers_changes_of_edited_one
     assert KnownError.objects.get(pk="DNS").title == "Resolver of the site failed"
     offer = KnownErrorChange.objects.get(known_error="DNS", state=ChangeState.PROPOSED)
     assert offer.values["title"] == "New title"
+    assert "title" in offer.fields
     assert not KnownError.objects.get(pk="BADALLOC").enabled
     assert load_shipped(at=at, catalogue=read_catalogue(tmp_path / "next.csv")).added == 0
 
@@ -160,6 +161,17 @@ def test_shifters_and_liaisons_propose_and_approvers_decide(change, approver, sh
     with pytest.raises(InvalidTransition):
         decide_change(change=other, approve=True, by=approver, at=at)
     assert KnownError.objects.get(pk="GEO-GONE").title == NEW["title"]
+
+
+def test_proposal_changes_only_its_fields_of_what_was_changed_since(change, approver, shifter, at):
+    change(**NEW)
+    proposal = change(by=shifter, title="Geometry server restarted")
+    change(instructions="Restart geo-01.", service="geo")
+    assert proposal.fields == ["title"]
+    decided = decide_change(change=proposal, approve=True, by=approver, at=at)
+    row = KnownError.objects.get(pk="GEO-GONE")
+    assert (row.title, row.instructions, row.service) == ("Geometry server restarted", "Restart geo-01.", "geo")
+    assert (decided.version, decided.values) == (3, values_of(row))
 
 
 def test_user_without_a_role_may_not_propose(change):

@@ -3,6 +3,8 @@
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from apps.core.errors import NotAllowed
@@ -48,6 +50,16 @@ def test_preview_counts_and_changes_nothing_then_it_is_applied(run, approver, at
     assert found[0] == ("GEO-GONE", "resource", "service")
     assert found[1:4] == [("GEO-GONE", "service", "service")] * 3
     assert found[4][0] != "GEO-GONE"
+
+
+def test_harvests_are_locked_before_verdicts_are_read(run, approver, at):
+    work(run, at)
+    reclassification.apply_run(run=run, by=approver, at=at)
+    with CaptureQueriesContext(connection) as seen:
+        reclassification.reclassify_batch(run_id=run.pk, at=at)
+    texts = [query["sql"] for query in seen]
+    locked = next(i for i, sql in enumerate(texts) if "diagnosis_logharvest" in sql and "FOR UPDATE" in sql)
+    assert locked < next(i for i, sql in enumerate(texts) if "diagnosis_verdict" in sql and "machine_verdict" in sql)
 
 
 def test_killed_batch_leaves_nothing_and_is_done_again(run, approver, at, monkeypatch):

@@ -4,10 +4,12 @@ import csv
 import re
 
 import pytest
+from django.db import connection
 from django.urls import reverse
 
 from apps.core.domain.events import events_of
 from apps.core.models import Event
+from apps.production import filters
 from apps.production.domain.lifecycle.moves import SERVICES, check_request, submit_request
 from apps.production.domain.lifecycle.transitions import actor_of
 from apps.production.domain.requests.drafts import save_draft
@@ -197,6 +199,19 @@ def test_list_filters_by_what_its_address_says(nova, dune, liaison, other_liaiso
         assert [row.key for row in page.context["page"].rows] == keys, query
     mine = browse(approver).get(reverse("production:request-list") + "?mine=turn").context["page"].rows
     assert [row.key for row in mine] == ["NOVA-0001"]
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+def test_list_finds_words_by_their_indexes_and_many_matches_in_its_own_order(nova, liaison, browse, monkeypatch, few):
+    monkeypatch.setattr(filters, "_FEW", few)
+    for title in ("Cosmic muons", "Muon veto", "Beam"):
+        draft(liaison, nova, title=title)
+    page = browse(liaison).get("/requests/?text=MUON").content.decode()
+    assert [key in page for key in ("NOVA-0001", "NOVA-0002", "NOVA-0003")] == [True, True, False]
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off")
+    for column, index in (("key", "request_words_of_key"), ("title", "request_words_of_title")):
+        assert index in Request.objects.order_by().filter(**{f"{column}__icontains": "muon"}).explain()
 
 
 def test_list_is_a_file_for_spreadsheets(nova, liaison, other_liaison, dune, browse):

@@ -2,6 +2,7 @@
 
 import threading
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.db import connection
@@ -22,18 +23,20 @@ from apps.submission.domain.retrying.batches import (
     counts_of,
     dry_run,
     latest_batches,
+    may_change,
     plan_batch,
     resume_batch,
 )
-from apps.submission.domain.retrying.eligibility import Limits
+from apps.submission.domain.retrying.eligibility import Limits, reserved_indices
 from apps.submission.domain.retrying.release import advance_batch
 from apps.submission.enums import LeftOut
 from apps.submission.models import RetryBatch, RetryJob, Submission
 from tests.factories import people, statusboard
-from tests.factories.requests import AT
+from tests.factories.requests import AT, draft
 from tests.factories.verdicts import judge
 
 LATER = AT + timedelta(minutes=10)
+YEAR = timedelta(days=365)
 ANY = Limits()
 
 
@@ -253,3 +256,15 @@ def test_batch_finishes_when_its_request_is_closed_before_retries_are_submitted(
     advance_batch(batch=batch, at=LATER)
     batch.refresh_from_db()
     assert (batch.state, counts_of(batch)) == ("finished", {"left_out": 2})
+
+
+def test_recycled_id_gives_a_batch_no_other_request(running, end, group, shifter, other_liaison, nova, dune):
+    sent = end({0, 1})
+    batch = plan_batch(source=group, by=shifter, at=LATER)
+    ours = people.person("ours", ("shifter", nova))
+    assert may_change(ours, batch)
+    later = Submission.objects.get(pk=sent.pk)
+    later.pk, later.token, later.request, later.sent_at = None, uuid4(), draft(other_liaison, dune), LATER + YEAR
+    later.save(force_insert=True)
+    assert may_change(ours, batch)
+    assert (reserved_indices(sent), reserved_indices(later)) == ({0, 1}, set())

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Max, QuerySet
 
 from apps.accounts.models import Principal
 from apps.clusters.schedulers.base import JobState
@@ -88,9 +88,11 @@ def reclassify_batch(*, run_id: int, at: datetime) -> bool:
     if run is None:
         return False
     rows = Verdict.objects.filter(pk__gt=run.position, pk__lte=run.last_verdict, ended_at__gte=run.since)
+    apply, catalogue = run.state == ReclassificationState.APPLYING, current()
+    if apply:
+        _lock_harvests(rows)
     rows = rows.select_related("job__cluster", "job__experiment", "job__harvest").order_by("pk")
     batch, moves = list(rows[:BATCH]), Counter(run.moves)
-    apply, catalogue = run.state == ReclassificationState.APPLYING, current()
     for verdict in batch:
         if change := _reclassify(verdict, apply, catalogue, at):
             moves[change] += 1
@@ -105,6 +107,12 @@ def reclassify_batch(*, run_id: int, at: datetime) -> bool:
     if more:
         enqueue(TASK, run_id=run.pk)
     return more
+
+
+def _lock_harvests(verdicts: QuerySet[Verdict]) -> None:
+    """Lock the harvests of the next verdicts, so that none stores a newer analysis while its old one is judged."""
+    jobs = [verdict.job_id for verdict in verdicts.order_by("pk").only("job")[:BATCH]]
+    list(LogHarvest.objects.filter(job__in=jobs).select_for_update().order_by("pk").values_list("pk", flat=True))
 
 
 @transaction.atomic

@@ -277,6 +277,7 @@ class Migration(migrations.Migration):
                 ('version', models.PositiveIntegerField(blank=True, help_text='Of the known error, once applied.', null=True)),
                 ('state', models.CharField(choices=[('proposed', 'Proposed'), ('applied', 'Applied'), ('rejected', 'Rejected')], max_length=16)),
                 ('values', models.JSONField()),
+                ('fields', models.JSONField(blank=True, default=list, help_text='Names of the fields that it changes.')),
                 ('by', models.CharField(max_length=150)),
                 ('at', models.DateTimeField()),
                 ('reason', models.TextField(blank=True)),

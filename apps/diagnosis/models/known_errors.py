@@ -79,12 +79,16 @@ class KnownError(models.Model):
 
 
 class KnownErrorChange(models.Model):
-    """A change of a known error: proposed, applied as a version, or rejected. `values` has all its fields after it."""
+    """A change of a known error: proposed, applied as a version, or rejected. `values` has all its fields after it.
+
+    Approving a proposal changes only its `fields`: others may have changed since.
+    """
 
     known_error = models.CharField("known error", max_length=64, db_index=True)
     version = models.PositiveIntegerField(null=True, blank=True, help_text="Of the known error, once applied.")
     state = models.CharField(max_length=16, choices=ChangeState)
     values = models.JSONField()
+    fields = models.JSONField(default=list, blank=True, help_text="Names of the fields that it changes.")
     by = models.CharField(max_length=150)
     at = models.DateTimeField()
     reason = models.TextField(blank=True)

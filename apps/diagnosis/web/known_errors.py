@@ -16,7 +16,13 @@ from apps.core import charts
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.web.errors import show_errors
 from apps.diagnosis.domain.known_errors import figures
-from apps.diagnosis.domain.known_errors.changes import checked_row, decide_change, submit_change, values_of
+from apps.diagnosis.domain.known_errors.changes import (
+    checked_row,
+    decide_change,
+    proposed_values,
+    submit_change,
+    values_of,
+)
 from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of
 from apps.diagnosis.domain.pattern_preview import Preview, preview_pattern
 from apps.diagnosis.enums import ADVICE_OF, CATEGORY_OF_CORRECTION, ChangeState, Role, VerdictKind
@@ -147,18 +153,19 @@ def known_error_change(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Show a change: what differs, and for a proposal what its pattern matches."""
     change = get_object_or_404(KnownErrorChange, pk=pk)
     row = KnownError.objects.select_related("experiment").filter(pk=change.known_error).first()
-    preview, problem = None, ""
+    preview, problem, values = None, "", change.values
     is_open = change.state == ChangeState.PROPOSED
     if is_open:
+        values = proposed_values(change)
         try:
-            checked_row(change.known_error, change.values)
-            preview = _preview(request, change.values)
+            checked_row(change.known_error, values)
+            preview = _preview(request, values)
         except InvalidFields as error:
             problem = str(error)
     context = {
         "change": change,
         "row": row,
-        "differences": figures.differences(values_of(row) if row and is_open else {}, change.values),
+        "differences": figures.differences(values_of(row) if row and is_open else {}, values),
         "preview": preview,
         "problem": problem,
         "may_decide": is_open and may_edit_catalogue(request.user),

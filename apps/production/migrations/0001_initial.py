@@ -1,6 +1,9 @@
 import django.contrib.postgres.fields
+import django.contrib.postgres.indexes
 import django.db.models.deletion
+import django.db.models.functions.text
 from django.conf import settings
+from django.contrib.postgres.operations import TrigramExtension
 from django.db import migrations, models
 
 
@@ -15,6 +18,7 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        TrigramExtension(),
         migrations.CreateModel(
             name='Request',
             fields=[
@@ -482,6 +486,10 @@ class Migration(migrations.Migration):
             model_name='stage',
             index=models.Index(condition=models.Q(('output_dataset', ''), _negated=True), fields=['output_dataset'], name='stage_writes'),
         ),
+        migrations.AddIndex(
+            model_name='stage',
+            index=django.contrib.postgres.indexes.GinIndex(django.contrib.postgres.indexes.OpClass(django.db.models.functions.text.Upper('output_dataset'), name='gin_trgm_ops'), name='stage_words_of_output'),
+        ),
         migrations.AddConstraint(
             model_name='stage',
             constraint=models.UniqueConstraint(fields=('request', 'position'), name='stage_position_once'),
@@ -545,6 +553,14 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='request',
             index=models.Index(fields=['state', '-created_at', '-id'], name='production__state_f65d7d_idx'),
+        ),
+        migrations.AddIndex(
+            model_name='request',
+            index=django.contrib.postgres.indexes.GinIndex(django.contrib.postgres.indexes.OpClass(django.db.models.functions.text.Upper('key'), name='gin_trgm_ops'), name='request_words_of_key'),
+        ),
+        migrations.AddIndex(
+            model_name='request',
+            index=django.contrib.postgres.indexes.GinIndex(django.contrib.postgres.indexes.OpClass(django.db.models.functions.text.Upper('title'), name='gin_trgm_ops'), name='request_words_of_title'),
         ),
         migrations.AddConstraint(
             model_name='request',

@@ -4,8 +4,10 @@ from collections.abc import Callable, Collection
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex, OpClass
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Upper
 
 from apps.accounts.models import ExperimentQuerySet, M
 from apps.production.enums import CLOSED, SIGNED, AttentionKind, RequestedPriority, RequestState
@@ -25,6 +27,11 @@ def _pair(name: str, *, set_in: Collection[str], free_in: Collection[str]) -> mo
         condition=(both & Q(state__in=sorted({*set_in, *free_in}))) | (none & Q(state__in=sorted(rest))),
         name=f"request_{name}_pair",
     )
+
+
+def _words_of(field: str, name: str) -> GinIndex:
+    """Index the trigrams of a text, for `icontains` and `iexact`, which compare in capitals."""
+    return GinIndex(OpClass(Upper(field), name="gin_trgm_ops"), name=name)
 
 
 class RequestQuerySet(ExperimentQuerySet[M]):
@@ -152,6 +159,8 @@ class Request(models.Model):
             models.Index(fields=["-created_at", "-id"]),
             models.Index(fields=["experiment", "-created_at", "-id"]),
             models.Index(fields=["state", "-created_at", "-id"]),
+            _words_of("key", "request_words_of_key"),
+            _words_of("title", "request_words_of_title"),
         ]
 
     def __str__(self) -> str:
@@ -218,7 +227,10 @@ class Stage(models.Model):
                 for name in ("events", "jobs", "memory_bytes", "wall_seconds")
             ),
         ]
-        indexes = [models.Index(fields=["output_dataset"], condition=~Q(output_dataset=""), name="stage_writes")]
+        indexes = [
+            models.Index(fields=["output_dataset"], condition=~Q(output_dataset=""), name="stage_writes"),
+            _words_of("output_dataset", "stage_words_of_output"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.request_id}: {self.position + 1} {self.name}"

@@ -47,6 +47,11 @@ def values_of(row: KnownError) -> dict[str, Any]:
     return values
 
 
+def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the names of the fields whose values differ."""
+    return [name for name in FIELDS if old.get(name) != new.get(name)]
+
+
 def checked_row(known_error: str, values: Mapping[str, Any]) -> KnownError:
     """Return an unsaved known error of these values, those missing or None by default. Raises `InvalidFields`."""
     values = {name: value for name, value in values.items() if value is not None}
@@ -102,6 +107,7 @@ def submit_change(
         known_error=known_error,
         state=ChangeState.PROPOSED,
         values=values_of(row),
+        fields=changed_fields(values_of(old) if old else {}, values_of(row)),
         by=str(by)[:150],
         at=at,
         reason=reason.strip(),
@@ -117,6 +123,16 @@ def submit_change(
     return change
 
 
+def proposed_values(change: KnownErrorChange) -> dict[str, Any]:
+    """Return the values that approving a proposal gives: its own in the fields that it changes, else the present ones.
+
+    What it changes is what differed from the version that it was made from.
+    """
+    row = KnownError.objects.select_related("experiment").filter(pk=change.known_error).first()
+    now = values_of(row) if row else {}
+    return now | {name: value for name, value in change.values.items() if name in change.fields or name not in now}
+
+
 @transaction.atomic
 def decide_change(
     *, change: KnownErrorChange, approve: bool, by: Principal, at: datetime, reason: str = ""
@@ -127,9 +143,10 @@ def decide_change(
     if not approve and not reason.strip():
         raise InvalidFields({"reason": ["Say why. The author of the proposal will read it."]})
     _lock_catalogue()
-    decided = {"decided_by": str(by)[:150], "decided_at": at, "decision": reason.strip()}
+    decided: dict[str, Any] = {"decided_by": str(by)[:150], "decided_at": at, "decision": reason.strip()}
     if approve:
-        decided["version"] = _save_row(checked_row(change.known_error, change.values))
+        row = checked_row(change.known_error, proposed_values(change))
+        decided |= {"version": _save_row(row), "values": values_of(row)}
     to = ChangeState.APPLIED if approve else ChangeState.REJECTED
     move(change, to=to, transitions=CHANGE_MOVES, field="state", **decided)
     if approve:

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import transaction
 
-from apps.diagnosis.domain.known_errors.changes import PORTAL, values_of
+from apps.diagnosis.domain.known_errors.changes import PORTAL, changed_fields, values_of
 from apps.diagnosis.engine.base import Pattern
 from apps.diagnosis.engine.catalogue import Catalogue, built_in
 from apps.diagnosis.enums import ChangeState
@@ -72,13 +72,19 @@ def _is_edited(row: KnownError) -> bool:
 
 def _update(row: KnownError, shipped: dict[str, Any], at: datetime) -> KnownErrorChange:
     """Change a row to its shipped values; if it was edited or made here, return a proposal of them instead."""
-    edited = _is_edited(row)
+    edited, fields = _is_edited(row), changed_fields(row.shipped or {}, shipped)
     row.shipped = shipped
     if edited:
-        values = values_of(row) | shipped
+        values = values_of(row) | {name: shipped[name] for name in fields}
         reason = "A new version of the portal ships these values; this row was edited here."
         return KnownErrorChange(
-            known_error=row.id, state=ChangeState.PROPOSED, values=values, by=PORTAL, at=at, reason=reason
+            known_error=row.id,
+            state=ChangeState.PROPOSED,
+            values=values,
+            fields=fields,
+            by=PORTAL,
+            at=at,
+            reason=reason,
         )
     for name, value in shipped.items():
         setattr(row, name, value)

@@ -15,10 +15,18 @@ from apps.diagnosis.models import FailureGroup
 from apps.jobs.models import Job
 from apps.production.domain.reasons import checked_reason
 from apps.statusboard.models import Incident
-from apps.submission.domain.retrying.eligibility import DryRun, Limits, Source, examine, failed_jobs_of
+from apps.submission.domain.retrying.eligibility import (
+    DryRun,
+    Limits,
+    Source,
+    array_of,
+    arrays_with_ids_of,
+    examine,
+    failed_jobs_of,
+)
 from apps.submission.domain.submissions import may_submit
 from apps.submission.enums import BATCH_MOVES, BatchState, RetryState
-from apps.submission.models import RetryBatch, RetryJob, Submission
+from apps.submission.models import RetryBatch, RetryJob
 
 #: Lock of the one transaction that plans a batch: a job enters one batch only.
 _PLANNING_LOCK = 4_716_021
@@ -116,9 +124,9 @@ def visible_batches(user: User) -> QuerySet[RetryBatch]:
 
 def may_change(user: User, batch: RetryBatch) -> bool:
     """Whether the user may submit jobs of all requests in a batch."""
-    spools = batch.jobs.values_list("job__cluster", "job__spool_id").distinct()
-    rows = Submission.objects.filter(spool_id__in={spool for _, spool in spools}).select_related("request__experiment")
-    requests = {row.request for row in rows.defer("script") if (row.cluster_id, row.spool_id) in set(spools)}
+    jobs = list(Job.objects.filter(pk__in=batch.jobs.values("job")).only("cluster", "spool_id", "submitted_at"))
+    arrays = arrays_with_ids_of(jobs)
+    requests = {array.request for job in jobs if (array := array_of(job, arrays))}
     return bool(requests) and all(may_submit(user, request) for request in requests)
 
 

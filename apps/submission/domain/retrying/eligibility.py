@@ -1,7 +1,7 @@
 """Which failed jobs can be retried, and why the others cannot: the dry run of a batch of retries."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from apps.accounts.models import User
@@ -120,7 +120,7 @@ class _Known:
 
     def __init__(self, verdicts: Sequence[Verdict], batch: RetryBatch | None) -> None:
         jobs = [verdict.job for verdict in verdicts]
-        self.submissions = _submissions(jobs)
+        self.submissions = arrays_with_ids_of(jobs)
         rows = [row for rows in self.submissions.values() for row in rows]
         requests = {row.request_id for row in rows}
         self.sent_again = sent_again(requests)
@@ -135,10 +135,7 @@ class _Known:
         self.failed = {row.pk: set(read_ranges(row.failed_indices)) for row in rows}
 
     def submission_of(self, job: Job) -> Submission | None:
-        """Return the array that a job belongs to; IDs are recycled."""
-        rows = self.submissions.get((job.cluster_id, job.spool_id), ())
-        earlier = [row for row in rows if row.sent_at and row.sent_at - SKEW <= job.submitted_at]
-        return max(earlier, key=lambda row: row.pk, default=None)
+        return array_of(job, self.submissions)
 
     def reason(self, verdict: Verdict, submission: Submission | None) -> LeftOut | None:
         """Return why a job cannot be retried, whoever asks; None if it can."""
@@ -169,7 +166,14 @@ class _Known:
         return tries
 
 
-def _submissions(jobs: Iterable[Job]) -> dict[tuple[int, str], list[Submission]]:
+def array_of(job: Job, arrays: Mapping[tuple[int, str], Sequence[Submission]]) -> Submission | None:
+    """Return the array that a job belongs to, of those with its spool ID: IDs are recycled."""
+    rows = arrays.get((job.cluster_id, job.spool_id), ())
+    earlier = [row for row in rows if row.sent_at and row.sent_at - SKEW <= job.submitted_at]
+    return max(earlier, key=lambda row: row.pk, default=None)
+
+
+def arrays_with_ids_of(jobs: Iterable[Job]) -> dict[tuple[int, str], list[Submission]]:
     """Return the arrays with the spool IDs of these jobs, by cluster and ID."""
     rows = Submission.objects.filter(spool_id__in={job.spool_id for job in jobs}, state=SubmissionState.SENT)
     found: dict[tuple[int, str], list[Submission]] = defaultdict(list)
@@ -181,8 +185,8 @@ def _submissions(jobs: Iterable[Job]) -> dict[tuple[int, str], list[Submission]]
 
 def reserved_indices(submission: Submission) -> set[int]:
     """Return the numbers of jobs of an array that wait in a batch of retries: they are not retried otherwise."""
-    waiting = RetryJob.objects.filter(
-        state__in=IN_BATCH, submission=None, job__cluster=submission.cluster_id, job__spool_id=submission.spool_id
-    )
-    ids = waiting.values_list("job__job_id", flat=True)
+    waiting = RetryJob.objects.filter(state__in=IN_BATCH, submission=None).values("job")
+    jobs = list(Job.objects.filter(cluster=submission.cluster_id, spool_id=submission.spool_id, pk__in=waiting))
+    arrays = arrays_with_ids_of(jobs)
+    ids = [job.job_id for job in jobs if array_of(job, arrays) == submission]
     return {index for job_id in ids if (index := index_of(submission, job_id)) is not None}
