@@ -6,6 +6,7 @@ from datetime import timedelta
 from importlib.metadata import EntryPoint
 
 import pytest
+from django.utils import timezone
 
 from apps.archive.domain.links import captured_origins
 from apps.archive.domain.store.jobs import store_jobs
@@ -17,11 +18,13 @@ from apps.jobs.domain import queue
 from apps.jobs.domain.live import store_live
 from apps.jobs.domain.origin import record_array
 from apps.jobs.domain.reasons import reason_of
+from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import LiveJobs, QueueCount, QueueReading
 from tests.archive.spool_writer import environment_bytes
 from tests.contracts.queue import write_program
 from tests.factories import clusters
-from tests.factories.jobs import AT
+from tests.factories.jobs import AT, record
+from tests.factories.jobs import store as store_finished
 from tests.factories.requests import draft
 
 QUEUED, RUNNING, HELD = CurrentState.QUEUED, CurrentState.RUNNING, CurrentState.HELD
@@ -156,6 +159,30 @@ def test_unchanged_queue_writes_nothing_and_a_change_only_its_rows(alps, capture
     assert store_live(cluster=alps, found=[now("1", QUEUED, 2, reason="Priority"), found[1]], named=named) == 2
     rows = LiveJobs.objects.order_by("state").values_list("state", "reason", "jobs", "request")
     assert list(rows) == [("held", "JobHeldUser", 2, None), ("queued", "Priority", 2, captured.pk)]
+
+
+def test_queued_tab_shows_how_long_jobs_were_queued(alps, nova, client, liaison):
+    today = timezone.now()
+    ended = today - timedelta(hours=3)
+    waits = [10, 50]
+    store_finished(
+        alps,
+        *(
+            record(
+                number,
+                submitted_at=ended - timedelta(minutes=minutes + 30),
+                started_at=ended - timedelta(minutes=30),
+                ended_at=ended,
+            )
+            for number, minutes in enumerate(waits)
+        ),
+    )
+    client.force_login(liaison)
+    assert "No queue times" in client.get("/jobs/?tab=queued").content.decode()
+    recompute_dirty_hours(at=today)
+    page = client.get("/jobs/?tab=queued")
+    assert page.context["trend_last_day"] == 60 * sum(waits) / len(waits)
+    assert "mean queue time by hour" in page.content.decode()
 
 
 def test_page_says_why_jobs_wait_in_plain_words(alps, captured, nova, dune, client, liaison):

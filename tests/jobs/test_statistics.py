@@ -1,7 +1,9 @@
 """Statistics equal a recount of the jobs, by whatever dimensions, from hours and from days."""
 
+import json
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -204,3 +206,26 @@ def test_statistics_never_read_jobs(client, counted_jobs, liaison):
     with CaptureQueriesContext(connection) as queries:
         ask(client, "?measure=wasted_core_hours&by=host,verdict")
     assert not [query for query in queries if '"jobs_job"' in query["sql"]]
+
+
+def test_every_panel_of_the_dashboard_asks_what_the_api_answers(alps, nova, client, shifter):
+    store(alps, record(1), failed(2))
+    recompute_dirty_hours(at=AT)
+    client.force_login(shifter)
+    dashboard = json.loads((Path(__file__).parents[2] / "docs/grafana-jobs.json").read_text())
+    period = {
+        "${__from:date:iso}": "2026-11-20T00:00:00Z",
+        "${__to:date:iso}": "2026-11-21T00:00:00Z",
+        "${experiment}": "",
+    }
+    targets = [target for panel in dashboard["panels"] for target in panel["targets"] if "url" in target]
+    assert len(targets) >= 8
+    for target in targets:
+        query = {each["key"]: period.get(each["value"], each["value"]) for each in target["url_options"]["params"]}
+        answer = client.get(target["url"], query).json()
+        rows = answer[target["root_selector"]]
+        for row in rows if isinstance(rows, list) else [rows]:
+            for column in target["columns"]:
+                value = row
+                for name in column["selector"].split("."):
+                    value = value[name]

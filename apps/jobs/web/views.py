@@ -1,7 +1,7 @@
 """The job list and claims of jobs. The page of one job is in `portal`."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib import messages
@@ -13,6 +13,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from apps.accounts.models import User
 from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.clusters.schedulers.base import CurrentState
@@ -28,14 +29,18 @@ from apps.jobs.domain.phases.stuck import stuck_phases
 from apps.jobs.domain.phases.totals import MOST_ROWS, phase_sums
 from apps.jobs.domain.queue import queue_known
 from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.statistics.explorer import MEASURES, Explorer, Question, whole_hours
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import HourlyEnds, HourlyTotals
+from apps.jobs.web import explorer_charts as charts
 from apps.jobs.web.forms import AcceptClaimsForm, WithdrawClaimsForm
 from apps.production.domain.actors import may
 from apps.production.enums import Actor
 from apps.production.models import Request
 from apps.production.web.lookup import request_or_404
 
+#: Length of the trend of queue times.
+_TREND = timedelta(days=7)
 #: Stuck phases on their page.
 _MOST_STUCK = 100
 _PERIODS = ((1, "last 24 hours"), (7, "last 7 days"), (30, "last 30 days"), (90, "last 90 days"))
@@ -83,8 +88,27 @@ def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:
         "read_at": read_at,
         "missing": missing,
         "sees_errors": is_opg(request.user),
+        **(_queue_times(request.user, timezone.now()) if state == CurrentState.QUEUED else {}),
     }
     return render(request, "jobs/live.html", context)
+
+
+def _queue_times(user: User, at: datetime) -> dict[str, Any]:
+    """Return how long jobs that finished in the last days were queued, by hour, and how long in the last day."""
+    since, until = whole_hours(at - _TREND, at)
+    question = Question(MEASURES["queue_time"], (), since, until)
+    steps = Explorer(user).series(question, step_hours=1, dimension="")
+    started = [row for rows in steps.values() for row in rows if row.value(question.measure) is not None]
+    last_day = [row for hour, rows in steps.items() if hour >= until.timestamp() // 3600 - 24 for row in rows]
+    jobs = sum(row.sums["started"] for row in last_day)
+    queued = sum(row.sums["queued_seconds"] for row in last_day)
+    return {
+        "trend": charts.over_time(question, steps, step=1, dimension="")[0] if started else "",
+        "trend_unit": charts.axis_unit(question.measure),
+        "trend_days": _TREND.days,
+        "trend_last_day": queued / jobs if jobs else None,
+        "trend_as_of": totals_as_of(),
+    }
 
 
 def _tabs(request: AuthenticatedRequest, chosen: str) -> list[dict[str, Any]]:
