@@ -74,8 +74,8 @@ def test_demo_run_again_changes_nothing(directory: Path) -> None:
 def test_demo_requests_are_in_every_state_with_their_history(directory: Path) -> None:
     states = Counter(Request.objects.values_list("state", flat=True))
     assert states == {
-        "running": 3, "queued": 1, "done": 1, "data_quality": 1, "rejected": 1, "cancelled": 1, "changes_requested": 1,
-        "awaiting_approval": 3, "draft": 1,
+        "running": 4, "queued": 9, "testing": 1, "on_hold": 1, "done": 3, "done_partial": 1, "data_quality": 1,
+        "rejected": 1, "cancelled": 2, "changes_requested": 1, "awaiting_approval": 5, "draft": 1,
     }  # fmt: skip
     for request in Request.objects.all():
         times = [event.at for event in events_of(request)]

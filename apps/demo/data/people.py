@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from apps.accounts.domain import ensure_experiment, ensure_user, grant_role
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
+from apps.production.models import ApprovalGroup, ApprovalRule
 
 #: Public: `manage.py demo` runs only where the setting DEMO allows it.
 PASSWORD = "demo"  # noqa: S105
@@ -55,4 +56,15 @@ def load_people(at: datetime) -> tuple[dict[str, Experiment], dict[str, User]]:
         )
         grant_role(user=user, role=person.role, experiment=experiments.get(person.experiment), by="demo", at=at)
         users[person.username] = user
+    for group in _DATA["signatures"]:
+        _require_signature(experiments[group["experiment"]], group["name"], [users[name] for name in group["members"]])
     return experiments, users
+
+
+def _require_signature(experiment: Experiment, name: str, members: list[User]) -> None:
+    """Have requests of an experiment signed by an approver and by a group of these members."""
+    approvers, _ = ApprovalGroup.objects.get_or_create(name="Offline Production Group", role=Role.APPROVER)
+    group, is_new = ApprovalGroup.objects.get_or_create(name=name, experiment=experiment)
+    if is_new:
+        group.members.set(members)
+        ApprovalRule.objects.create(experiment=experiment).groups.set([approvers, group])

@@ -16,6 +16,7 @@ from apps.demo.data.quality import report_all_output, report_faulty_output
 from apps.demo.simulation.world import CAMPAIGNS, Campaign
 from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.content.stages import content_of
+from apps.production.domain.discussion import write_comment
 from apps.production.domain.lifecycle.moves import SERVICES, check_request, set_priority
 from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.domain.types.declaration import general
@@ -25,7 +26,7 @@ from apps.production.models import Request
 
 @dataclass(frozen=True)
 class Step:
-    """One action of a user: a verb, an edit of stages by name, or a new priority."""
+    """One action of a user: a verb, an edit of stages by name, a new priority, or a comment."""
 
     hours_ago: float
     by: str
@@ -35,6 +36,7 @@ class Step:
     priority: int | None = None
     priority_class: str | None = None
     faulty_output: bool = False
+    comment: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def _perform(step: Step, request: Request, users: dict[str, User], at: datetime)
     by = users[step.by]
     request.refresh_from_db()
     if step.verb:
-        if step.verb is Verb.DONE:
+        if step.verb in {Verb.DONE, Verb.DONE_PARTIAL}:
             report_all_output(request=request, by=by, at=at, reason=step.reason)
         SERVICES[step.verb](request=request, by=by, at=at, reason=step.reason)
         if step.verb is Verb.SUBMIT:
@@ -110,6 +112,8 @@ def _perform(step: Step, request: Request, users: dict[str, User], at: datetime)
     elif step.priority is not None:
         number, name = step.priority, step.priority_class
         set_priority(request=request, priority=number, priority_class=name, by=by, at=at, reason=step.reason)
+    elif step.comment:
+        write_comment(request=request, text=step.comment, by=by, at=at)
     elif step.edit:
         old = content_of(request)
         stages = tuple(replace(stage, **step.edit.get(stage.name, {})) for stage in old.stages)
