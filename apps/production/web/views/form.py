@@ -141,7 +141,8 @@ class FormPage:
 
     def _left_out(self) -> list[LeftOut]:
         """Return what is filled in that the chosen type does not have."""
-        return self._fitted.left_out if self._before.key != self.forms.workflow.key else []
+        same = self.forms.data.get("shown_workflow", "") in ("", self.forms.workflow.key)
+        return [] if same or self._before.key == self.forms.workflow.key else self._fitted.left_out
 
     @cached_property
     def _fitted(self) -> Refit:
