@@ -329,6 +329,9 @@ SPECTACULAR_SETTINGS = {
         "ServiceStateEnum": "apps.statusboard.enums.State.choices",
         "IncidentStateEnum": [("down", "Down"), ("degraded", "Degraded")],
         "VerdictEnum": "apps.diagnosis.enums.VerdictKind.choices",
+        "ErrorRoleEnum": "apps.diagnosis.enums.Role.choices",
+        "AdviceEnum": "apps.diagnosis.enums.Advice.choices",
+        "KnownErrorAdviceEnum": "apps.diagnosis.models.known_errors.ADVICES",
     },
 }
 

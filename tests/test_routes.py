@@ -190,6 +190,15 @@ EXPECTED = {
     "api:retry-batch-dry-run": ALL,  # and then asked for what
     "api:retry-batch-list": ALL,
     "api:retry-batch-resume": NONE,
+    "api:change-of-known-error-approve": APPROVER_OR_ADMIN,
+    "api:change-of-known-error-detail": ALL,
+    "api:change-of-known-error-list": ALL,
+    "api:change-of-known-error-reject": APPROVER_OR_ADMIN,
+    "api:known-error-change": PROPOSER,
+    "api:known-error-detail": ALL,
+    "api:known-error-export": ALL,
+    "api:known-error-import": PROPOSER,
+    "api:known-error-list": ALL,
     "api:verdict-correct": OF_EXPERIMENT,
     "api:verdict-detail": OF_EXPERIMENT,
     "api:verdict-harvest-again": OF_EXPERIMENT,
@@ -400,7 +409,7 @@ CANARIES = {
     "user": "canary-user",
     "host": "canary-host",
     "script": "prod.fcl",
-    "log": "r17_s04.root",
+    "log": "r91_s77.root",
 }
 #: What the walk asks for, so that no search or filter is left out.
 QUERY = {"q": "canary", "text": "canary", "page_size": 1000}

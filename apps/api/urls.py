@@ -7,6 +7,7 @@ from apps.archive.api.capture import ReceiveBatch, Report
 from apps.archive.api.jobs import ArchivedJobViewSet
 from apps.diagnosis.api.causes import CausesView
 from apps.diagnosis.api.impact import ImpactView
+from apps.diagnosis.api.known_errors import KnownErrorChangeViewSet, KnownErrorViewSet
 from apps.diagnosis.api.views import GroupViewSet, JobLogView, VerdictViewSet
 from apps.jobs.api.phases import PhasesView, PhaseTokensView
 from apps.jobs.api.views import ClaimViewSet, JobRecordsView, JobViewSet, StatisticsView
@@ -55,6 +56,8 @@ router.register("claims", ClaimViewSet, basename="claim")
 router.register("archive", ArchivedJobViewSet, basename="archived-job")
 router.register("request-reports", RequestReportViewSet, basename="request-report")
 router.register("failure-groups", GroupViewSet, basename="failure-group")
+router.register("known-errors", KnownErrorViewSet, basename="known-error")
+router.register("known-error-changes", KnownErrorChangeViewSet, basename="change-of-known-error")
 router.register("verdicts", VerdictViewSet, basename="verdict")
 router.register("retry-batches", RetryBatchViewSet, basename="retry-batch")
 router.register("debug-runs", DebugRunViewSet, basename="debug-run")

@@ -11,8 +11,8 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.core.web.moments import MomentFilter
 from apps.core.web.query import AnyOf
-from apps.diagnosis.enums import Category, CodeScope, GroupKind, GroupStatus, Role, VerdictKind
-from apps.diagnosis.models import CauseTotals, ExitCodeMeaning, FailureGroup, KnownError, Verdict
+from apps.diagnosis.enums import Category, ChangeState, CodeScope, GroupKind, GroupStatus, Role, VerdictKind
+from apps.diagnosis.models import CauseTotals, ExitCodeMeaning, FailureGroup, KnownError, KnownErrorChange, Verdict
 from apps.jobs.enums import NONE
 
 WINDOWS = [("24", "24 hours"), ("168", "7 days"), ("720", "30 days")]
@@ -177,3 +177,14 @@ class ExitCodes(AnyOf):
     def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Keep codes with these words in title, help or source."""
         return rows.filter(Q(title__icontains=value) | Q(help__icontains=value) | Q(source__icontains=value))
+
+
+class KnownErrorChanges(AnyOf):
+    """Filters of changes of known errors in the API."""
+
+    known_error = django_filters.CharFilter(max_length=64)
+    state = django_filters.ChoiceFilter(choices=ChangeState.choices)
+
+    class Meta:
+        model = KnownErrorChange
+        fields = ["known_error", "state"]

@@ -7,6 +7,7 @@ from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.experience import experience_of
 from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.domain.verdicts import override_verdict
+from apps.diagnosis.engine.catalogue import regex_fault
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import FailureGroup, KnownErrorChange, LogHarvest, Verdict
 
@@ -74,7 +75,9 @@ def test_repeated_agreement_proposes_a_known_error_once(judged, shifter, approve
     correct(fourth, approver, at)
     change = KnownErrorChange.objects.get(state="proposed")
     assert (change.by, change.values["category"], change.values["advice"]) == ("opsportal", "service", "retry")
-    assert change.values["example"] == LINE.format(4).strip()
+    assert change.values["example"].endswith("flux capacitor 1 not aligned at /path/to/file, cannot go on")
+    assert change.values["experiment"] == "NOVA"
+    assert regex_fault(change.values["regex"], LINE.format(8)) == ""
     assert "4 verdicts" in change.reason
     change.state = "rejected"
     change.save()

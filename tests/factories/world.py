@@ -30,7 +30,7 @@ from tests.factories.jobs import failed, store
 SCRIPT = b"#!/bin/bash\n#SBATCH --job-name=<b>reco</b>\nreco -c prod.fcl\n"
 LOG = """Begin processing the 1st record. run: 1 subRun: 0 event: 1
 <script>alert("log")</script>
-HTTP error: 503 Service Unavailable: samweb.declareFile r17_s04.root
+HTTP error: 503 Service Unavailable: samweb.declareFile r91_s77.root
 job script exit status 65
 """
 
@@ -63,6 +63,8 @@ class World:
             "token_key": {"*": "nothing1"},
             "job": {"*": self.job.pk},
             "pk": {
+                "api:known-error": "DNS",
+                "change-of-known-error": KnownErrorChange.objects.filter(known_error__startswith="DNS").get().pk,
                 "known-error-change": KnownErrorChange.objects.filter(known_error__startswith="DNS").get().pk,
                 "decide-known-error": KnownErrorChange.objects.filter(known_error__startswith="DNS").get().pk,
                 "known-error": "DNS",

@@ -4,6 +4,7 @@ Cases are verdicts with the same symptom: known error, masked line and frame, wh
 suggestion, and never change a verdict. Where users agree often enough, a known error is proposed for approval.
 """
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,11 +14,9 @@ from django.utils.functional import cached_property
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import publish
-from apps.diagnosis.domain.fingerprints import mask
 from apps.diagnosis.domain.known_errors.changes import PORTAL, checked_row, values_of
 from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of
-from apps.diagnosis.engine.catalogue import regex_fault, text_of
-from apps.diagnosis.engine.plain_lines import clean
+from apps.diagnosis.engine.catalogue import regex_fault
 from apps.diagnosis.enums import (
     ADVICE_OF,
     CATEGORY_OF_CORRECTION,
@@ -26,7 +25,7 @@ from apps.diagnosis.enums import (
     Role,
     VerdictKind,
 )
-from apps.diagnosis.models import FailureGroup, KnownError, KnownErrorChange, LogExcerpt, Verdict
+from apps.diagnosis.models import FailureGroup, KnownError, KnownErrorChange, Verdict
 
 #: Cases looked at: the newest ones of a year.
 CASES, PERIOD = 500, timedelta(days=365)
@@ -34,6 +33,13 @@ CASES, PERIOD = 500, timedelta(days=365)
 RETRIES = 5
 #: So many equal corrections, by users of at least two names, propose a known error.
 AGREE, USERS = 3, 2
+_EXAMPLES = {
+    "time": "2026-01-01T00:00:00",
+    "id": "00000000-0000-0000-0000-000000000000",
+    "hex": "0x0",
+    "path": "/path/to/file",
+    "n": "1",
+}
 #: Users who set one of these have looked at a group.
 CONFIRMED = (GroupStatus.KNOWN, GroupStatus.ASSIGNED, GroupStatus.RETRIED, GroupStatus.RESOLVED)
 
@@ -88,17 +94,19 @@ def experience_of(verdict: Verdict, *, user: User, at: datetime, with_itself: bo
 def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorChange | None:
     """Propose a known error if users have corrected verdicts of one symptom alike often enough; None if not.
 
-    In the transaction of a correction. Nothing is proposed for a failure that a known error explains, without a line,
-    or twice: a rejected proposal stays rejected.
+    In the transaction of a correction. Nothing is proposed for a failure that a known error explains, or twice: a
+    rejected proposal stays rejected. If all cases are of one experiment, it applies to its jobs only.
     """
     kind = VerdictKind(verdict.verdict)
     if not verdict.symptom or not verdict.message or kind not in CATEGORY_OF_CORRECTION:
         return None
     corrected = Verdict.objects.filter(symptom=verdict.symptom, overridden_at__isnull=False)
-    cases = list(corrected.order_by("-overridden_at").values_list("verdict", "overridden_by")[:CASES])
-    if len(cases) < AGREE or {each for each, _ in cases} != {kind} or len({by for _, by in cases}) < USERS:
+    fields = ("verdict", "overridden_by", "experiment__key")
+    cases = list(corrected.order_by("-overridden_at").values_list(*fields)[:CASES])
+    kinds, users, experiments = (set(values) for values in zip(*cases, strict=True))
+    if len(cases) < AGREE or kinds != {kind} or len(users) < USERS:
         return None
-    line = _line_of(verdict)
+    line = _example_of(verdict.message)
     pattern, known_error = pattern_of(line), id_of(line, verdict.service)
     if not line or not pattern or not known_error or regex_fault(pattern, line):
         return None
@@ -108,13 +116,14 @@ def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorCha
     ):
         return None
     values = {
-        "title": verdict.message[:100],
+        "title": line[:100],
         "category": CATEGORY_OF_CORRECTION[kind],
         "service": verdict.service or "program",
         "regex": pattern,
         "role": Role.CAUSE,
         "advice": ADVICE_OF[kind],
         "example": line,
+        "experiment": experiments.pop() or "" if len(experiments) == 1 else "",
     }
     change = KnownErrorChange.objects.create(
         known_error=known_error,
@@ -128,11 +137,6 @@ def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorCha
     return change
 
 
-def _line_of(verdict: Verdict) -> str:
-    """Return the line of the kept log that a verdict's message masks; "" if it is not kept."""
-    for excerpt in LogExcerpt.objects.filter(harvest__job=verdict.job_id):
-        for line in reversed(clean(excerpt.data).split(b"\n")):
-            text = text_of(line[:2000])
-            if text and mask(text) == verdict.message:
-                return text
-    return ""
+def _example_of(message: str) -> str:
+    """Return a line that a masked one could be: proposals are for everybody, and show no value of a log."""
+    return re.sub(r"<(time|id|hex|path|n)>", lambda found: _EXAMPLES[found[1]], message)
