@@ -349,6 +349,14 @@ class Environment(BaseSettings):
         default=["127.0.0.1", "::1"],
         description="Addresses or networks of that proxy, separated by commas. Others have the headers removed; a Unix socket is trusted.",
     )
+    FEED_HOSTS: Words = Field(
+        default=[],
+        description="Hosts, or `HOST:PORT`, that monitoring sources may be fetched from, separated by commas.",
+    )
+    FEED_NETRC: Path | None = Field(
+        default=None,
+        description="File in the format of netrc with credentials for `FEED_HOSTS`; the login `bearer` means a token.",
+    )
     WEBHOOK_HTTP: bool = Field(
         default=False, description="Allow webhooks without TLS: `http://`. Their content can be read in transit."
     )

@@ -64,6 +64,7 @@ MASKING_KEY = _secret(ENV.MASKING_KEY) or SECRET_KEY
 IDEMPOTENCY_HOURS = ENV.IDEMPOTENCY_HOURS
 METRICS_TOKEN = _secret(ENV.METRICS_TOKEN)
 PUBLIC_STATUS = ENV.PUBLIC_STATUS
+FEED_HOSTS, FEED_NETRC = ENV.FEED_HOSTS, ENV.FEED_NETRC
 WEBHOOK_HTTP = ENV.WEBHOOK_HTTP
 WEBHOOK_NETWORKS = ENV.WEBHOOK_NETWORKS
 WEBHOOK_GIVE_UP_DAYS = ENV.WEBHOOK_GIVE_UP_DAYS
@@ -386,6 +387,7 @@ _EVERY_SECONDS = {
     "apps.diagnosis.domain.impact.recount.verify_impacts": 86_400,
     "apps.statusboard.tasks.parse_waiting": 30,
     "apps.statusboard.tasks.mark_stale": 30,
+    "apps.statusboard.tasks.pull_all": 60,
     "apps.statusboard.domain.rules.delete_old_payloads": 86_400,
     "apps.production.tasks.check_waiting": 30,
     "apps.production.domain.outputs.counts.count_reports": 5,

@@ -52,6 +52,7 @@ class Resolution(models.TextChoices):
     RESOLVED = "resolved", "Resolved by monitoring"
     SUPERSEDED = "superseded", "Superseded by a new alert"
     MANUAL = "manual", "Closed manually"
+    MISSING = "missing", "No longer reported"
 
 
 class Effect(models.TextChoices):

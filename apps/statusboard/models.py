@@ -58,6 +58,13 @@ class MonitoringSource(models.Model):
         help_text="Set by the first heartbeat alert. From then on, other alerts do not count as heartbeats.",
     )
     covered_until = models.DateTimeField(editable=False)
+    pull_url = models.URLField(
+        max_length=500,
+        blank=True,
+        help_text="Where its current state is fetched every minute; a host of FEED_HOSTS.",
+    )
+    pulled_at = models.DateTimeField(null=True, blank=True, editable=False)
+    pull_error = models.CharField(max_length=300, blank=True, editable=False)
     last_seen_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:

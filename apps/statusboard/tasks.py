@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from apps.core.domain.background import enqueue
 from apps.core.tasks import task_of
-from apps.statusboard.domain import alerts, payloads, rules, sources
+from apps.statusboard.domain import alerts, payloads, pulls, rules, sources
 from apps.statusboard.enums import PayloadState
 from apps.statusboard.models import MonitoringSource, RawPayload
 
@@ -39,6 +39,16 @@ def parse_waiting() -> None:
 def replay(*, source_id: int) -> None:
     if source := MonitoringSource.objects.filter(pk=source_id).first():
         rules.replay_payloads(source=source)
+
+
+@shared_task
+def pull_all() -> None:
+    pulls.pull_all()
+
+
+@shared_task
+def pull_source(*, source_id: int) -> None:
+    pulls.pull_source(source_id=source_id)
 
 
 @shared_task

@@ -1,5 +1,6 @@
 """Incidents from alerts of a source: an episode is identified by source, key and start, and ends once."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -106,7 +107,7 @@ def _open(report: _Report) -> set[int]:
     data = {"service": report.service.slug, "source": source.slug}
     publish(kind="incident.opened", target=incident, by=str(source), at=report.at, new=incident.state, data=data)
     if not incident.is_open:
-        _publish_closed(incident, report)
+        _publish_closed(incident, report.source, report.at)
     return _supersede(report)
 
 
@@ -132,7 +133,7 @@ def _supersede(report: _Report) -> set[int]:
         row.save()
         touched.add(row.service_id)
         if was_open:
-            _publish_closed(row, report)
+            _publish_closed(row, report.source, report.at)
     return touched
 
 
@@ -148,7 +149,9 @@ def _update(incident: Incident, report: _Report) -> bool:
             if incident.resolution == Resolution.RESOLVED and incident.ended_at:
                 end = max(end, incident.ended_at)
             _end(incident, end, Resolution.RESOLVED, report.source.slug)
-        elif incident.resolution != Resolution.RESOLVED:
+        elif incident.resolution == Resolution.MISSING and incident.ended_at and report.at > incident.ended_at:
+            _reopen(incident, report)
+        elif incident.resolution not in (Resolution.RESOLVED, Resolution.MISSING):
             _renew_lease(incident, report)
         before_at = record_state(incident=incident, state=report.state, at=report.at)
     if _content(incident) == before and before_at == report.state:
@@ -164,7 +167,7 @@ def _update(incident: Incident, report: _Report) -> bool:
             new=report.state,
         )
     if was_open and not incident.is_open:
-        _publish_closed(incident, report)
+        _publish_closed(incident, report.source, report.at)
     elif was_stale and incident.is_open and incident.stale_at is None:
         publish(kind="incident.renewed", target=incident, by=str(report.source), at=report.at, new=incident.state)
     return True
@@ -182,6 +185,32 @@ def _content(incident: Incident) -> tuple[object, ...]:
         incident.text,
         incident.url,
     )
+
+
+def _reopen(incident: Incident, report: _Report) -> None:
+    """Take back the end of an alert that was only missing: Alertmanager forgets all of them when it restarts."""
+    incident.ended_at, incident.resolution, incident.closed_by = None, "", ""
+    _renew_lease(incident, report)
+    publish(kind="incident.reopened", target=incident, by=str(report.source), at=report.at, new=incident.state)
+
+
+@transaction.atomic
+def close_missing(*, source: MonitoringSource, reported: Collection[str], at: datetime) -> set[int]:
+    """Close open incidents whose keys are not in the complete list that a source gave at `at`; return their services.
+
+    One that was reported later than that stays open. The source's row must be locked.
+    """
+    lease = at + timedelta(seconds=source.lease_seconds)
+    missing = Incident.objects.select_for_update(of=("self",)).select_related("service")
+    touched = set()
+    for row in missing.filter(source=source, ended_at=None, lease_expires_at__lte=lease).exclude(
+        dedup_key__in=reported
+    ):
+        _end(row, max(at, row.started_at), Resolution.MISSING, source.slug)
+        row.save()
+        touched.add(row.service_id)
+        _publish_closed(row, source, at)
+    return touched
 
 
 def _renew_lease(incident: Incident, report: _Report) -> None:
@@ -226,10 +255,10 @@ def _texts(alert: Alert) -> dict[str, str]:
     }
 
 
-def _publish_closed(incident: Incident, report: _Report) -> None:
+def _publish_closed(incident: Incident, source: MonitoringSource, at: datetime) -> None:
     ended_at = incident.ended_at.isoformat() if incident.ended_at else ""
     data = {"service": incident.service.slug, "ended_at": ended_at}
-    publish(kind="incident.closed", target=incident, by=str(report.source), at=report.at, old=incident.state, data=data)
+    publish(kind="incident.closed", target=incident, by=str(source), at=at, old=incident.state, data=data)
 
 
 @transaction.atomic

@@ -11,7 +11,7 @@ from django.db.models import F
 
 from apps.core.domain.background import enqueue
 from apps.core.domain.plugins import UnknownPlugin
-from apps.statusboard.domain.alerts import record_early_end, record_episode
+from apps.statusboard.domain.alerts import close_missing, record_early_end, record_episode
 from apps.statusboard.domain.history import rebuild
 from apps.statusboard.domain.sources import record_heartbeat
 from apps.statusboard.domain.timeline import BEGINNING
@@ -114,7 +114,8 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
     if found:
         since.append(BEGINNING)
     if message.is_complete:
-        changed |= _close_missing(source, message, at)
+        keys = {alert.dedup_key for alert in message.alerts}
+        changed |= close_missing(source=source, reported=keys, at=at)
     if changed:
         rebuild(service_ids=changed, since=min(since))
     return unmapped
@@ -127,19 +128,6 @@ def _what_ended(source: MonitoringSource, alert: Alert, at: datetime) -> tuple[S
         record_early_end(source=source, alert=alert, at=at)
         return None, State.UNKNOWN
     return known.service, State(known.state)
-
-
-def _close_missing(source: MonitoringSource, message: Message, at: datetime) -> set[int]:
-    """Close the open incidents of a source that are not in its complete list; return the ids of their services."""
-    reported = {alert.dedup_key for alert in message.alerts}
-    missing = Incident.objects.filter(source=source, ended_at=None).exclude(dedup_key__in=reported)
-    changed: set[int] = set()
-    for row in missing.select_related("service"):
-        alert = Alert(
-            row.dedup_key, Status.RESOLVED, row.episode_started_at, at, title=row.title, text=row.text, url=row.url
-        )
-        changed |= record_episode(source=source, alert=alert, service=row.service, state=State(row.state), at=at)
-    return changed
 
 
 def _apply_windows(

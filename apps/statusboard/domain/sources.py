@@ -12,6 +12,7 @@ from apps.core.domain.events import publish
 from apps.core.domain.tokens import hash_of, new_token
 from apps.core.errors import InvalidFields
 from apps.statusboard.domain.history import rebuild
+from apps.statusboard.domain.source_fetch import check_pull
 from apps.statusboard.domain.timeline import Span, add_heartbeat
 from apps.statusboard.feeds.registry import FEEDS
 from apps.statusboard.models import MonitoringGap, MonitoringSource, RawPayload
@@ -31,6 +32,7 @@ def create_source(
     heartbeat_timeout_seconds: int = 900,
     lease_seconds: int = 3600,
     monitored_since: datetime | None = None,
+    pull_url: str = "",
 ) -> tuple[MonitoringSource, str]:
     """Create a source; return it and its token, of which only a hash is stored. Raises `InvalidFields`."""
     problems: dict[str, list[str]] = {}
@@ -40,6 +42,8 @@ def create_source(
         problems["slug"] = [f"Source “{slug}” already exists."]
     if problems:
         raise InvalidFields(problems)
+    if pull_url:
+        check_pull(feed=feed, url=pull_url)
     since = monitored_since or at
     source = MonitoringSource.objects.create(
         slug=slug,
@@ -49,6 +53,7 @@ def create_source(
         lease_seconds=lease_seconds,
         monitored_since=since,
         covered_until=since,
+        pull_url=pull_url,
     )
     publish(kind="source.created", target=source, by=by, at=at, new=feed)
     return source, add_token(source=source, by=by, at=at)

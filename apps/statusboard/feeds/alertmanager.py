@@ -1,10 +1,12 @@
 """Prometheus Alertmanager's webhook, version 4 (also version 3, and early version 4 without fingerprints).
 
-Each alert has its own `status`; the status of the group is "firing" as long as any of its alerts is.
+Each alert has its own `status`; the status of the group is "firing" as long as any of its alerts is. Its API gives the
+alerts that fire as a list, also those that are silenced or inhibited: whoever silences one knows of it, and it goes on.
 """
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any
 
 from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
@@ -16,8 +18,11 @@ HEARTBEAT = "Watchdog"
 
 class Alertmanager:
     name = "alertmanager"
+    pulls = ("api/v2/alerts",)
 
     def parse(self, body: bytes) -> Message:
+        if body.lstrip().startswith(b"["):
+            return self._parse_list(body)
         payload = json_of(body, "an Alertmanager message")
         if not isinstance(payload.get("alerts"), list):
             raise UnreadablePayload("not an Alertmanager message: list “alerts” is missing")
@@ -30,6 +35,13 @@ class Alertmanager:
         if truncated := payload.get("truncatedAlerts"):
             notes.append(f"{truncated} alerts truncated by the sender (max_alerts)")
         return Message(tuple(alert for alert in alerts if alert is not None), tuple(notes))
+
+    def _parse_list(self, body: bytes) -> Message:
+        """Read the answer of the API; if an alert in it cannot be read, others may be missing: it closes none."""
+        payload = json_of(b'{"alerts": %b}' % body, "a list of alerts")
+        entries = [{**entry, "status": "firing"} for entry in payload["alerts"] if isinstance(entry, dict)]
+        found = self.parse(json.dumps({"alerts": entries}).encode())
+        return replace(found, is_complete=not found.notes and len(entries) == len(payload["alerts"]))
 
 
 def _alert(entry: dict[str, Any]) -> Alert | None:

@@ -78,7 +78,8 @@ class Message:
 class Feed(Protocol):
     """A feed format; `name` is the value of a source's `feed` field.
 
-    A class that sets `takes_mapping` is made with the mapping of the source, names to text.
+    A class that sets `takes_mapping` is made with the mapping of the source, names to text. One that sets `pulls` can
+    be fetched: paths below the source's address, whose answers, one after the other, are a complete list.
     """
 
     name: str

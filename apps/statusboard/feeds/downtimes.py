@@ -19,6 +19,7 @@ _GOCDB_EFFECTS = {"outage": "down", "warning": "degraded"}
 
 class OsgDowntimes:
     name = "osg-downtimes"
+    pulls = ("",)
 
     def parse(self, body: bytes) -> Message:
         return _message(body, "Downtime", _osg)
@@ -26,6 +27,7 @@ class OsgDowntimes:
 
 class Gocdb:
     name = "gocdb"
+    pulls = ("",)
 
     def parse(self, body: bytes) -> Message:
         return _message(body, "DOWNTIME", _gocdb)

@@ -20,6 +20,7 @@ HORIZON = timedelta(days=4_000)
 
 class Ical:
     name = "ical"
+    pulls = ("",)
 
     def parse(self, body: bytes) -> Message:
         try:

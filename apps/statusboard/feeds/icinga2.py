@@ -13,17 +13,22 @@ _HARD = 1
 
 class Icinga2:
     name = "icinga2"
+    pulls = ("v1/objects/hosts?filter=host.state!=0", "v1/objects/services?filter=service.state!=0")
 
     def parse(self, body: bytes) -> Message:
         alerts, notes = [], []
-        for place, row in enumerate(json_lines(body, "Icinga 2 events")):
+        given = json_lines(body, "Icinga 2 events")
+        answers = [row["results"] for row in given if isinstance(row.get("results"), list)]
+        inner = [row for answer in answers for row in answer if isinstance(row, dict)]
+        for place, row in enumerate([*(row for row in given if "results" not in row), *inner]):
             if "error" in row:
                 raise UnreadablePayload(f"Icinga 2 answers {text_of(row['error'])}: {text_of(row.get('status'))}")
             try:
                 alerts.append(_alert(row))
             except (ValueError, OverflowError, TypeError, OSError) as error:
                 notes.append(f"event {place} skipped: {error}")
-        return Message(tuple(alert for alert in alerts if alert is not None), tuple(notes))
+        found = tuple(alert for alert in alerts if alert is not None)
+        return Message(found, tuple(notes), is_complete=len(answers) == len(self.pulls) and not notes)
 
 
 def _alert(row: dict[str, Any]) -> Alert | None:

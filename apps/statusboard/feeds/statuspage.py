@@ -13,6 +13,7 @@ _SEVERITIES = {"major_outage": "critical", "partial_outage": "warning", "degrade
 
 class Statuspage:
     name = "statuspage"
+    pulls = ("",)
 
     def parse(self, body: bytes) -> Message:
         payload = json_of(body, "a Statuspage summary")

@@ -34,6 +34,9 @@ class Migration(migrations.Migration):
                 ('mapping', models.JSONField(blank=True, default=dict, help_text='Where values are in its payloads: feed json only.')),
                 ('sends_heartbeats', models.BooleanField(default=False, editable=False, help_text='Set by the first heartbeat alert. From then on, other alerts do not count as heartbeats.')),
                 ('covered_until', models.DateTimeField(editable=False)),
+                ('pull_url', models.URLField(blank=True, help_text='Where its current state is fetched every minute; a host of FEED_HOSTS.', max_length=500)),
+                ('pulled_at', models.DateTimeField(blank=True, editable=False, null=True)),
+                ('pull_error', models.CharField(blank=True, editable=False, max_length=300)),
                 ('last_seen_at', models.DateTimeField(blank=True, editable=False, null=True)),
             ],
             options={
@@ -103,7 +106,7 @@ class Migration(migrations.Migration):
                 ('flap_count', models.PositiveIntegerField(default=0, help_text='How often it reopened soon after it ended.')),
                 ('opened_by', models.CharField(max_length=150)),
                 ('closed_by', models.CharField(blank=True, max_length=150)),
-                ('resolution', models.CharField(blank=True, choices=[('resolved', 'Resolved by monitoring'), ('superseded', 'Superseded by a new alert'), ('manual', 'Closed manually')], max_length=16)),
+                ('resolution', models.CharField(blank=True, choices=[('resolved', 'Resolved by monitoring'), ('superseded', 'Superseded by a new alert'), ('manual', 'Closed manually'), ('missing', 'No longer reported')], max_length=16)),
                 ('acknowledged_at', models.DateTimeField(blank=True, null=True)),
                 ('acknowledged_by', models.CharField(blank=True, max_length=150)),
                 ('post_mortem', models.TextField(blank=True, help_text='What happened, why, and what prevents it.', verbose_name='post-mortem')),
@@ -266,7 +269,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='incident',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('ended_at', None), ('resolution', '')), models.Q(('ended_at__isnull', False), ('resolution__in', ['resolved', 'superseded', 'manual'])), _connector='OR'), name='incident_resolution'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('ended_at', None), ('resolution', '')), models.Q(('ended_at__isnull', False), ('resolution__in', ['resolved', 'superseded', 'manual', 'missing'])), _connector='OR'), name='incident_resolution'),
         ),
         migrations.AddConstraint(
             model_name='incident',

@@ -150,6 +150,13 @@ class SourceForm(forms.Form):
         initial=3600,
         help_text="Time after which an open alert is stale unless it is repeated.",
     )
+    pull_url = forms.URLField(
+        label="Fetch from",
+        required=False,
+        max_length=500,
+        assume_scheme="https",
+        help_text="Address of its API or document, asked every minute: closes what it no longer reports.",
+    )
 
 
 class MappingForm(forms.Form):

@@ -33,6 +33,7 @@ class Command(BaseCommand):
             default=3600,
             help="seconds after which an open alert becomes stale unless repeated",
         )
+        add.add_argument("--pull-url", default="", help="address that its current state is fetched from every minute")
         token = verbs.add_parser("token", help="create a token for a source and print it")
         token.add_argument("--slug", required=True)
         token.add_argument("--revoke-others", action="store_true")
@@ -45,7 +46,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _add(self, options: dict[str, Any]) -> None:
-        names = ("slug", "name", "feed", "heartbeat_timeout_seconds", "lease_seconds")
+        names = ("slug", "name", "feed", "heartbeat_timeout_seconds", "lease_seconds", "pull_url")
         given = {name: options[name] for name in names}
         source, token = create_source(by="monitoring_source", at=timezone.now(), **given)
         self._print_token(source, token)
