@@ -1,7 +1,7 @@
 import pytest
 from django.core.management import CommandError, call_command
 
-from apps.statusboard.domain.sources import authenticate_source
+from apps.statusboard.domain.source_tokens import authenticate_source
 from apps.statusboard.models import MonitoringSource
 
 
@@ -10,7 +10,7 @@ def test_command_makes_a_source_and_prints_its_token_alone(db, capsys):
     token = capsys.readouterr().out.strip()
     source = MonitoringSource.objects.get()
     assert (source.feed, source.lease_seconds) == ("alertmanager", 60)
-    assert authenticate_source(slug="prometheus", token=token) == source
+    assert authenticate_source(slug="prometheus", token=token) == source.pk
     assert token not in str(vars(source))
 
 

@@ -38,10 +38,11 @@ class Alertmanager:
 
     def _parse_list(self, body: bytes) -> Message:
         """Read the answer of the API; if an alert in it cannot be read, others may be missing: it closes none."""
-        payload = json_of(b'{"alerts": %b}' % body, "a list of alerts")
-        entries = [{**entry, "status": "firing"} for entry in payload["alerts"] if isinstance(entry, dict)]
-        found = self.parse(json.dumps({"alerts": entries}).encode())
-        return replace(found, is_complete=not found.notes and len(entries) == len(payload["alerts"]))
+        entries = json_of(b'{"alerts": %b}' % body, "a list of alerts")["alerts"]
+        if not all(isinstance(entry, dict) for entry in entries):
+            raise UnreadablePayload("not a list of alerts: JSON objects are expected")
+        found = self.parse(json.dumps({"alerts": [{**entry, "status": "firing"} for entry in entries]}).encode())
+        return replace(found, is_complete=not found.notes)
 
 
 def _alert(entry: dict[str, Any]) -> Alert | None:
