@@ -50,6 +50,7 @@ BY_TOKEN = {
     "api:capture-batches",
     "api:capture-report",
     "api:feed",
+    "api:job-logs",
     "api:phases",
     "notifications:feed-experiment",
     "notifications:feed-inbox",

@@ -8,6 +8,7 @@ from apps.archive.api.jobs import ArchivedJobViewSet
 from apps.diagnosis.api.causes import CausesView
 from apps.diagnosis.api.impact import ImpactView
 from apps.diagnosis.api.known_errors import KnownErrorChangeViewSet, KnownErrorViewSet
+from apps.diagnosis.api.posted_logs import PostedLogsView
 from apps.diagnosis.api.views import GroupViewSet, JobLogView, VerdictViewSet
 from apps.jobs.api.phases import PhasesView, PhaseTokensView
 from apps.jobs.api.views import ClaimViewSet, JobRecordsView, JobViewSet, StatisticsView
@@ -85,6 +86,7 @@ urlpatterns = [
     path("capture/report/", Report.as_view(), name="capture-report"),
     path("schema/", login_not_required(SchemaView.as_view()), name="schema"),
     path("phases/", PhasesView.as_view(), name="phases"),
+    path("job-logs/", PostedLogsView.as_view(), name="job-logs"),
     path("phases/tokens/", PhaseTokensView.as_view(), name="phase-tokens"),
     path("job-records/", JobRecordsView.as_view(), name="job-records"),
     path("statistics/", StatisticsView.as_view(), name="statistics"),

@@ -66,6 +66,7 @@ NEVER_STARTED = "Job never started, so it has no log"
 LOG_GREW = "Log was still written to while it was read: re-analyse it later"
 LOG_SHRANK = "Log was truncated while it was read"
 LOG_REPLACED = "Log was removed or replaced while it was read: what it was before is shown"
+LOG_POSTED = "Read from the end of the log that the job posted"
 ANALYSIS_FAILED = "Log analysis failed: internal error of the portal"
 
 

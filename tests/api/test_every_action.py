@@ -62,7 +62,7 @@ DONE_BY = {
     "submission:wait-again": "api:submission-wait-again",
 }
 #: Tokens of machines alone: what they send twice makes nothing double.
-WITHOUT_KEY = {"/api/v1/capture/batches/", "/api/v1/capture/report/", "/api/v1/phases/"}
+WITHOUT_KEY = {"/api/v1/capture/batches/", "/api/v1/capture/report/", "/api/v1/job-logs/", "/api/v1/phases/"}
 
 
 def test_every_action_of_a_page_has_a_route_of_the_api(world, client, liaison):

@@ -18,6 +18,7 @@ from apps.diagnosis.domain.facts import codes_of_jobs, facts_of, outages_during_
 from apps.diagnosis.domain.known_errors.current import current_classifiers
 from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.domain.log_windows import block_of
+from apps.diagnosis.domain.posted_logs import posted_block, posted_by
 from apps.diagnosis.domain.success_samples import with_novel_lines
 from apps.diagnosis.engine.base import Block, ExitCode, LogClassifier, Outage, Reason
 from apps.diagnosis.engine.catalogue import Catalogue, text_of
@@ -27,7 +28,7 @@ from apps.diagnosis.engine.secrets import starred
 from apps.diagnosis.engine.survey import HEAD_BYTES, Survey, survey
 from apps.diagnosis.engine.tail import WHOLE_BYTES, LogError, LogMissing, LogOverwritten, LogRefused
 from apps.diagnosis.enums import Category, HarvestState, ReasonKind, Stream
-from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest
+from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, PostedLog
 from apps.jobs.domain.records import clean_text
 from apps.jobs.models import Job
 
@@ -42,17 +43,27 @@ EVIDENCE_LIMIT = 200
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What jobs are judged with, fetched at once for many: classifiers, exit codes, and by job attempts and outages."""
+    """What jobs are judged with, fetched at once for many.
+
+    Attempts, outages and the logs that jobs posted are by ID of the job.
+    """
 
     classifiers: Mapping[str, LogClassifier]
     attempts: Mapping[int, Sequence[Job]]
     outages: Mapping[int, Sequence[Outage]]
     exit_codes: tuple[ExitCode, ...]
+    posted: Mapping[int, Mapping[Stream, PostedLog]]
 
     @classmethod
     def of(cls, jobs: Sequence[Job]) -> Self:
         """Fetch the context of these jobs in a constant number of queries."""
-        return cls(current_classifiers(), attempts_by_job(jobs), outages_during_jobs(jobs), codes_of_jobs(jobs))
+        return cls(
+            current_classifiers(),
+            attempts_by_job(jobs),
+            outages_during_jobs(jobs),
+            codes_of_jobs(jobs),
+            posted_by(jobs),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +120,9 @@ def analyse(harvest: LogHarvest, context: Context, at: datetime) -> Outcome:
     try:
         if harvest.attempts > ATTEMPTS:
             raise RuntimeError(f"log analysis was interrupted {ATTEMPTS} times")
-        read = [_read(harvest, context, stream, path) for stream, path in locate_logs(job=job, at=at)]
+        paths = locate_logs(job=job, at=at)
+        paths += [(stream, "") for stream in context.posted[job.pk] if stream not in dict(paths)]
+        read = [_read(harvest, context, stream, path) for stream, path in paths]
         errors = [one.error for one in read if one.error and not isinstance(one.error, LogRefused | LogOverwritten)]
         if errors and job.started_at and harvest.attempts <= len(BACK_OFF_SECONDS):
             wait = BACK_OFF_SECONDS[harvest.attempts - 1]
@@ -142,12 +155,15 @@ def failure(harvest: LogHarvest, error: Exception) -> Outcome:
 
 
 def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, whole: bool = False) -> ReadResult:
-    """Read a log, or its stored excerpt if a later attempt of the job has written to the file since.
+    """Read a log; if that fails what the job posted of it, or its excerpt if a later attempt has written to the file.
 
     Of a log beyond 64 MB the end is read, and the beginning or, with `whole`, all of it is looked through.
     """
     job, before, change = harvest.job, None, ""
+    posted = context.posted[job.pk].get(stream)
     try:
+        if not path:
+            raise LogMissing(wording.LOG_PATH_UNKNOWN)
         with (
             open_own_log(job, stream, path, context.attempts[job.pk]) as (file, part),
             opened_text(file, part) as descriptor,
@@ -162,6 +178,8 @@ def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, w
                 block = before.numbered(block)
             change = _change(opened, os.fstat(file))
     except LogError as error:
+        if posted:
+            return ReadResult(stream, path, block=posted_block(posted), change=wording.LOG_POSTED)
         excerpt = harvest.excerpts.filter(stream=stream, path=path).first()
         if excerpt is None or not isinstance(error, LogOverwritten):
             return ReadResult(stream, path, error=error)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
-from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest
+from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, PostedLog
 
 BATCH = 1000
 
@@ -18,6 +18,7 @@ def delete_expired(*, at: datetime, batches: int = 100) -> int:
     if not settings.LOG_EXCERPT_DAYS:
         return 0
     before = at - timedelta(days=settings.LOG_EXCERPT_DAYS)
+    PostedLog.objects.filter(posted_at__lt=before).delete()
     deleted = 0
     for _ in range(batches):
         if not (count := _delete_batch(before)):

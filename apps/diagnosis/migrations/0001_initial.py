@@ -151,6 +151,24 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name='PostedLog',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('job_id', models.CharField(help_text="As in the job's own environment.", max_length=64)),
+                ('array_id', models.CharField(help_text='What the IDs of the jobs of its array have in common.', max_length=64)),
+                ('token_label', models.CharField(help_text='Which token the job posted with.', max_length=64)),
+                ('stream', models.CharField(choices=[('stderr', 'stderr'), ('stdout', 'stdout')], max_length=8)),
+                ('first_offset', models.BigIntegerField(help_text='Byte offset of the end in the log.')),
+                ('compressed', models.BinaryField(help_text='Its bytes, compressed by zstd.')),
+                ('posted_at', models.DateTimeField(db_index=True)),
+                ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                ('experiment', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='accounts.experiment')),
+            ],
+            options={
+                'indexes': [models.Index(fields=['cluster', 'job_id'], name='posted_log_of_job'), models.Index(fields=['token_label', 'array_id'], name='posted_log_of_token')],
+            },
+        ),
+        migrations.CreateModel(
             name='Evidence',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),

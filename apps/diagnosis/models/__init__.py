@@ -2,6 +2,7 @@
 
 from apps.diagnosis.models.exit_codes import ExitCodeMeaning
 from apps.diagnosis.models.known_errors import CatalogueState, KnownError, KnownErrorChange
+from apps.diagnosis.models.posted_logs import PostedLog
 from apps.diagnosis.models.reclassification import Reclassification
 from apps.diagnosis.models.success_samples import SuccessSample
 from apps.diagnosis.models.verdicts import (
@@ -32,6 +33,7 @@ __all__ = [
     "KnownErrorChange",
     "LogExcerpt",
     "LogHarvest",
+    "PostedLog",
     "Reclassification",
     "SuccessSample",
     "Verdict",

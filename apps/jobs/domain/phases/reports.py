@@ -51,11 +51,8 @@ def store_phases(*, token: PhaseToken, job_id: str, host: str, phases: Sequence[
     """
     if not Cluster.objects.filter(Exists(Experiment.objects.filter(pk=token.experiment)), pk=token.cluster).exists():
         raise NotAllowed("The experiment or the cluster of this token no longer exists.")
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_PHASES_LOCK, token.label])
+    check_array(token=token, job_id=job_id)
     array = array_of(job_id)
-    if JobPhase.objects.filter(token_label=token.label).exclude(array_id=array).exists():
-        raise NotAllowed("This token is in use by another job array. Each needs its own.")
     done, ended = StoredPhases(), set()
     mine = JobPhase.objects.filter(cluster=token.cluster, job_id=job_id, token_label=token.label)
     known = {(row.name, row.started_at): row for row in mine}
@@ -94,6 +91,14 @@ def store_phases(*, token: PhaseToken, job_id: str, host: str, phases: Sequence[
             done.unchanged += 1
     mark_dirty({hour_of(moment) for moment in ended if moment}, Counted.PHASES)
     return done
+
+
+def check_array(*, token: PhaseToken, job_id: str) -> None:
+    """Hold a token for this transaction. Raises `NotAllowed` if another job array has reported with it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_PHASES_LOCK, token.label])
+    if JobPhase.objects.filter(token_label=token.label).exclude(array_id=array_of(job_id)).exists():
+        raise NotAllowed("This token is in use by another job array. Each needs its own.")
 
 
 def array_of(job_id: str) -> str:
