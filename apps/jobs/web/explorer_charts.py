@@ -47,9 +47,12 @@ def axis_unit(measure: Measure) -> str:
 
 
 def over_time(
-    question: Question, steps: Mapping[int, Sequence[Row]], *, step: int, dimension: str
+    question: Question, steps: Mapping[int, Sequence[Row]], *, step: int, dimension: str, rate: str = "failure rate"
 ) -> tuple[SafeString, list[tuple[str, str, str]]]:
-    """Return the chart of a measure by hour or day, and its legend: name, kind and value of each series."""
+    """Return the chart of a measure by hour or day, and its legend: name, kind and value of each series.
+
+    Without the name of a `rate`, the chart has no panel for it.
+    """
     measure = question.measure
     totals: dict[str, float] = {}
     for rows in steps.values():
@@ -74,7 +77,7 @@ def over_time(
     sentence = (
         f"{measure.label} by {'hour' if step == 1 else 'day'}, from {question.since:%d %b} to {question.until:%d %b}"
     )
-    chart = bars(bins, series, sentence=sentence, heading="From", ticks=ticks[::every], rate="failure rate")
+    chart = bars(bins, series, sentence=sentence, heading="From", ticks=ticks[::every], rate=rate)
     legend = [(one.name, one.kind, value_text(totals.get(one.name), measure)) for one in series if one.name in totals]
     return chart, legend if dimension else []
 

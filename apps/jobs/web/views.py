@@ -103,7 +103,7 @@ def _queue_times(user: User, at: datetime) -> dict[str, Any]:
     jobs = sum(row.sums["started"] for row in last_day)
     queued = sum(row.sums["queued_seconds"] for row in last_day)
     return {
-        "trend": charts.over_time(question, steps, step=1, dimension="")[0] if started else "",
+        "trend": charts.over_time(question, steps, step=1, dimension="", rate="")[0] if started else "",
         "trend_unit": charts.axis_unit(question.measure),
         "trend_days": _TREND.days,
         "trend_last_day": queued / jobs if jobs else None,
