@@ -3,6 +3,7 @@
 import pytest
 from django.urls import reverse
 
+from apps.accounts.models import Experiment
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.exit_codes import load_shipped_codes, words_of
 from apps.diagnosis.engine.base import ExitCode, JobFacts
@@ -73,7 +74,8 @@ def test_edited_rows_stay_and_rows_no_longer_shipped_are_disabled(db):
 
 
 def test_words_of_statistics_take_one_query_and_odd_values(db, django_assert_num_queries):
-    odd = {"exit_code": ["127", "8031", "0", "no data", "", "99999999999"], "signal": ["11"], "site": ["127"]}
+    Experiment.objects.create(key="CMS", name="CMS")
+    odd = {"exit_code": ["127", "8031", "1305", "0", "no data", "", "99999999999"], "signal": ["11"], "site": ["127"]}
     with django_assert_num_queries(1):
         assert words_of(odd) == {
             ("exit_code", "127"): "command not found",

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
-from apps.accounts.models import User
+from apps.accounts.models import Experiment, User
 from apps.diagnosis.engine.base import ExitCode, JobFacts
 from apps.diagnosis.engine.exit_codes import meanings_of, numbers_of, shipped
 from apps.diagnosis.enums import Category, CodeKind, CodeScope
@@ -60,11 +60,18 @@ def _is_edited(row: ExitCodeMeaning) -> bool:
 
 
 def codes_of(numbers: Iterable[tuple[CodeKind, int]]) -> tuple[ExitCode, ...]:
-    """Return all meanings of these numbers, in one query; none without numbers."""
+    """Return all meanings of these numbers, in one query; none without numbers.
+
+    Those of experiments that the portal does not know are left out.
+    """
     wanted = Q()
     for kind, number in numbers:
         wanted |= Q(kind=kind, number=number)
-    return tuple(_code(row) for row in ExitCodeMeaning.objects.filter(wanted, enabled=True)) if wanted else ()
+    if not wanted:
+        return ()
+    ours = Exists(Experiment.objects.filter(key__iexact=OuterRef("name")))
+    rows = ExitCodeMeaning.objects.filter(wanted, ~Q(scope=CodeScope.EXPERIMENT) | Q(ours), enabled=True)
+    return tuple(_code(row) for row in rows)
 
 
 def codes_for(facts: JobFacts) -> tuple[ExitCode, ...]:
