@@ -18,10 +18,30 @@ from apps.core.api.input import checked_data
 from apps.core.api.views import StrictView
 
 M = TypeVar("M", bound=Model)
+C = TypeVar("C", bound=Callable[..., Any])
 Serializer = type[BaseSerializer[Any]]
+Allowed = Callable[[User, Any], bool | None]
 
 #: Methods that have a route without `action`.
 _STANDARD = frozenset({"create", "update", "partial_update", "destroy"})
+
+
+def allowed_by(check: Allowed) -> Callable[[C], C]:
+    """Declare who may make a call: users who may not get 403, whatever they send.
+
+    The check takes the user and the target, if any, and returns False or raises `NotAllowed` for them.
+    """
+
+    def declare(call: C) -> C:
+        @wraps(call)
+        def checked(view: "ApiViewSet[Any]", *given: Any, **named: Any) -> Any:
+            view.check_allowed()
+            return call(view, *given, **named)
+
+        checked.allowed = check  # type: ignore[attr-defined]
+        return checked  # type: ignore[return-value]
+
+    return declare
 
 
 class ApiRequest(Request):
@@ -49,10 +69,13 @@ class ApiViewSet(ApiView, GenericViewSet[M]):
         return self.get_object() if self.detail else None
 
     def check_allowed(self) -> None:
-        """Look up the target, and apply the check that the command declares."""
-        about = self.about()
-        if allowed := getattr(getattr(self, self.action), "allowed", None):
-            allowed(self.request.user, about)
+        """Look up the target, and apply the check that the call declares."""
+        self.refuse_unless(getattr(getattr(self, self.action), "allowed", None), self.about())
+
+    def refuse_unless(self, allowed: Allowed | None, about: Any) -> None:
+        """Raise if the user may not make a call for a target, by what the call declares."""
+        if allowed and allowed(self.request.user, about) is False:
+            self.permission_denied(self.request)
 
     def answer(self, done: Any, reader: Serializer | None, code: int = 200) -> Response:
         """Return the response of a command."""
@@ -65,14 +88,14 @@ def command(
     *,
     code: int = 200,
     refused: Mapping[int, OpenApiResponse] | None = None,
-    allowed: Callable[[User, Any], None] | None = None,
+    allowed: Allowed | None = None,
     **route: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., Response]]:
     """Declare a call that changes something: `create`, `update`, `destroy`, or a POST with the method's name.
 
     The method takes the target (`about`), if any, and by keyword the body as read by `writer`, `by` and `at`. The
     response is its result, or else the target, as written by `reader`. `refused` documents errors in the schema.
-    `allowed` raises `NotAllowed` for users who may not do this to the target: they get 403 whatever they send.
+    `allowed` is that of `allowed_by`.
     """
     answers = {code: reader, **(refused or {})}
 
@@ -80,6 +103,7 @@ def command(
         @wraps(method)
         def call(view: Any, request: ApiRequest, **_: str) -> Response:
             about = view.about()
+            view.refuse_unless(allowed, about)
             done = method(view, **view.given(writer)) if about is None else method(view, about, **view.given(writer))
             response: Response = view.answer(about if done is None else done, reader, code)
             return response

@@ -11,7 +11,7 @@ from apps.accounts.permissions import is_approver, is_liaison, scope_of
 from apps.production.enums import ARGUMENT_EDITABLE, EDITABLE, PORTAL, PRIORITISED, Actor, RequestState
 
 if TYPE_CHECKING:
-    from apps.production.models import Request
+    from apps.production.models import Request, RequestTemplate
 
 
 def is_requester(user: Principal, request: "Request") -> bool:
@@ -19,8 +19,13 @@ def is_requester(user: Principal, request: "Request") -> bool:
     return isinstance(user, User) and user.pk in request.requester_ids
 
 
-def _liaison(user: Principal, request: "Request") -> bool:
-    return is_liaison(user, request.experiment_id)
+def may_create(user: Principal) -> bool:
+    """Whether the user may create requests: as a liaison of any experiment."""
+    return scope_of(user).has_anywhere(Role.LIAISON)
+
+
+def is_liaison_of(user: Principal, owned: "Request | RequestTemplate") -> bool:
+    return is_liaison(user, owned.experiment_id)
 
 
 def _approver(user: Principal, request: "Request") -> bool:
@@ -34,7 +39,7 @@ def _operator(user: Principal, request: "Request") -> bool:
 
 def _liaison_or_approver(user: Principal, request: "Request") -> bool:
     is_submitted = request.state != RequestState.DRAFT  # drafts belong to the liaisons
-    return _liaison(user, request) or (is_submitted and is_approver(user, request.experiment_id))
+    return is_liaison_of(user, request) or (is_submitted and is_approver(user, request.experiment_id))
 
 
 def visible_experiments(user: Principal | None) -> QuerySet[Experiment]:
@@ -44,7 +49,7 @@ def visible_experiments(user: Principal | None) -> QuerySet[Experiment]:
 
 
 PREDICATES: dict[Actor, Callable[[Principal, "Request"], bool]] = {
-    Actor.LIAISON: _liaison,
+    Actor.LIAISON: is_liaison_of,
     Actor.APPROVER: _approver,
     Actor.OPERATOR: _operator,
     Actor.OPERATOR_OR_PORTAL: lambda user, request: user == PORTAL or _operator(user, request),
@@ -55,7 +60,7 @@ PREDICATES: dict[Actor, Callable[[Principal, "Request"], bool]] = {
 
 def may_edit(user: Principal, request: "Request") -> bool:
     """Whether the user may edit the request; `content.changes` decides which changes each state allows."""
-    return request.state in EDITABLE | ARGUMENT_EDITABLE and _liaison(user, request)
+    return request.state in EDITABLE | ARGUMENT_EDITABLE and is_liaison_of(user, request)
 
 
 def may_prioritise(user: Principal, request: "Request") -> bool:

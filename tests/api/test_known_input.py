@@ -5,6 +5,7 @@ from datetime import date
 import pytest
 from drf_spectacular.generators import SchemaGenerator
 
+from apps.production.domain.lineage.templates import save_template
 from apps.production.models import Request
 from tests.factories.requests import draft, request_in
 
@@ -71,6 +72,43 @@ def test_permission_is_checked_before_names(client, nova, liaison, other_liaison
     client.force_login(liaison)
     assert client.post("/api/v1/incidents/", {"nmae": "x"}, content_type=JSON).status_code == 403
     assert client.post(f"{LIST}{made.key}/approve/", "{", content_type=JSON).status_code == 403
+
+
+@pytest.mark.parametrize("who", ["shifter", "approver", "liaison"])
+def test_permission_comes_before_names_and_values_on_every_kind_of_call(who, request, client, nova, liaison, approver):
+    """The calls that users with this role may see the target of, and may not make."""
+    made, key = request_in("queued", by=liaison, experiment=nova, approver=approver), f"{LIST}NOVA-0001/"
+    template = save_template(request=made, name="Standard", by=liaison, at=made.created_at)
+    forbidden = {
+        "shifter": {
+            ("post", LIST),
+            ("post", f"{LIST}import/"),
+            ("put", key),
+            ("patch", key),
+            ("post", f"{key}clone/"),
+            ("post", f"{key}next-names/"),
+            ("post", f"{key}split/"),
+            ("post", f"{key}combine/"),
+            ("post", f"{key}set-priority/"),
+            ("post", f"/api/v1/queue/{made.key}/move/"),
+            ("post", f"/api/v1/queue/{made.key}/undo-move/"),
+            ("post", f"/api/v1/templates/{template.pk}/make-draft/"),
+            ("post", "/api/v1/delegations/"),
+        },
+        "approver": {("post", LIST), ("patch", key), ("post", f"{key}clone/")},
+        "liaison": {
+            ("post", f"{key}set-priority/"),
+            ("post", f"/api/v1/queue/{made.key}/move/"),
+            ("post", "/api/v1/holds/"),
+            ("post", "/api/v1/retry-batches/"),
+            ("post", "/api/v1/delegations/"),
+        },
+    }
+    client.force_login(request.getfixturevalue(who))
+    for method, path in forbidden[who]:
+        for body in ({"no_such_field": 1}, {}):
+            answer = getattr(client, method)(path, body, content_type=JSON)
+            assert (method, path, answer.status_code) == (method, path, 403)
 
 
 def test_nearest_name_is_proposed(as_liaison, nova):

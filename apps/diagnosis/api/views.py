@@ -9,6 +9,7 @@ from rest_framework.response import Response
 from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from apps.accounts.api import ApiRequest, ApiView, ApiViewSet, command
+from apps.accounts.models import User
 from apps.core.api.input import checked_data
 from apps.diagnosis.api.serializers import (
     AssignmentSerializer,
@@ -28,6 +29,7 @@ from apps.diagnosis.domain.verdicts import override_verdict
 from apps.diagnosis.enums import GroupStatus, Stream, VerdictKind
 from apps.diagnosis.filters import FailedJobs, FailureGroups
 from apps.diagnosis.models import CauseTotals, FailureGroup, Verdict
+from apps.diagnosis.permissions import may_correct_verdict
 from apps.jobs.models import Job
 
 
@@ -42,6 +44,10 @@ class JobLogView(ApiView):
         if "stream" in wanted:
             wanted["stream"] = Stream(wanted["stream"])
         return Response(LogSerializer(log_view(job, **wanted)).data)
+
+
+def _may_correct(user: User, found: Verdict) -> bool:
+    return may_correct_verdict(user, found.job.experiment_id)
 
 
 class VerdictViewSet(ReadOnlyModelViewSet[Verdict], ApiViewSet[Verdict]):
@@ -59,13 +65,13 @@ class VerdictViewSet(ReadOnlyModelViewSet[Verdict], ApiViewSet[Verdict]):
     def get_serializer_class(self) -> type[VerdictSerializer]:
         return VerdictDetailSerializer if self.action == "retrieve" else VerdictSerializer
 
-    @command(CorrectionSerializer, VerdictDetailSerializer)
+    @command(CorrectionSerializer, VerdictDetailSerializer, allowed=_may_correct)
     def correct(self, found: Verdict, *, verdict: str, **given: Any) -> Verdict:
         """Override the verdict. For the OPG and liaisons of the job's experiment."""
         override_verdict(job=found.job, verdict=VerdictKind(verdict), **given)
         return self.get_object()
 
-    @command(code=202, url_path="harvest-again")
+    @command(code=202, url_path="harvest-again", allowed=_may_correct)
     def harvest_again(self, found: Verdict, **given: Any) -> None:
         """Re-analyse the job's log. For the OPG and liaisons of the job's experiment."""
         reanalyse_log(job=found.job, **given)
@@ -85,19 +91,19 @@ class GroupViewSet(ReadOnlyModelViewSet[FailureGroup], ApiViewSet[FailureGroup])
         sums = {name: Subquery(mine.annotate(total=Sum(name)).values("total")) for name in names}
         return groups.visible_groups(user).annotate(**sums).order_by("-last_seen_at", "-pk")
 
-    @command(AssignmentSerializer, GroupSerializer)
+    @command(AssignmentSerializer, GroupSerializer, allowed=groups.may_triage)
     def assign(self, found: FailureGroup, **given: Any) -> FailureGroup:
         """Assign a group. For the OPG, and liaisons of all experiments in it."""
         groups.assign_group(group=found, **given)
         return self.get_object()
 
-    @command(StatusSerializer, GroupSerializer)
+    @command(StatusSerializer, GroupSerializer, allowed=groups.may_triage)
     def status(self, found: FailureGroup, *, status: str, **given: Any) -> FailureGroup:
         """Mark a group as known, retried, resolved or muted. For the OPG, and liaisons of all experiments in it."""
         groups.set_status(group=found, status=GroupStatus(status), **given)
         return self.get_object()
 
-    @command(NoteSerializer, code=201)
+    @command(NoteSerializer, code=201, allowed=groups.may_triage)
     def notes(self, found: FailureGroup, **given: Any) -> None:
         """Add a note. For the OPG, and liaisons of all experiments in it."""
         groups.add_note(group=found, **given)

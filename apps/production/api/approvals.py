@@ -17,7 +17,7 @@ from apps.accounts.models import User
 from apps.core.api.conditional import Guarded
 from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import ChangeReader, PriorityWriter, ReasonWriter
-from apps.production.domain.approvals.delegations import delegate, delegations_of, revoke_delegation
+from apps.production.domain.approvals.delegations import delegate, delegations_of, may_delegate, revoke_delegation
 from apps.production.domain.approvals.inbox import InboxItem, inbox_items, waiting_for
 from apps.production.domain.approvals.requirements import Slot, approval_of
 from apps.production.domain.content.stages import with_stages
@@ -127,7 +127,7 @@ class DelegationViewSet(Guarded, ReadOnlyModelViewSet[Delegation], ApiViewSet[De
     def get_queryset(self) -> QuerySet[Delegation]:
         return delegations_of(self.request.user)
 
-    @command(DelegationWriter, DelegationReader, code=201)
+    @command(DelegationWriter, DelegationReader, code=201, allowed=lambda user, _: may_delegate(user))
     def create(self, *, to_user: str, at: datetime, **given: Any) -> Delegation:
         """Let another user sign for you during a period."""
         found = User.objects.filter(username=to_user, is_active=True).first()

@@ -8,6 +8,7 @@ from rest_framework import serializers
 from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from apps.accounts.api import ApiViewSet, command
+from apps.accounts.models import User
 from apps.core.api.conditional import Guarded
 from apps.core.errors import InvalidFields
 from apps.production.domain import discussion
@@ -58,6 +59,10 @@ class CommentWriter(CommentText):
 _REFUSED = {403: OpenApiResponse(description="The comment belongs to another user.")}
 
 
+def _is_own(user: User, comment: Comment) -> bool:
+    return comment.by_id == user.pk
+
+
 @extend_schema(parameters=[OpenApiParameter("key", str, OpenApiParameter.PATH)])
 class CommentViewSet(Guarded, ReadOnlyModelViewSet[Comment], ApiViewSet[Comment]):
     """Comments on a request and its fields, oldest first."""
@@ -81,12 +86,12 @@ class CommentViewSet(Guarded, ReadOnlyModelViewSet[Comment], ApiViewSet[Comment]
             raise InvalidFields({"thread": ["This request has no such comment."]})
         return discussion.write_comment(request=wanted, path=field, thread=first, **given)
 
-    @command(CommentText, CommentReader, refused=_REFUSED)
+    @command(CommentText, CommentReader, refused=_REFUSED, allowed=_is_own)
     def partial_update(self, comment: Comment, **given: Any) -> Comment:
         """Edit your own comment."""
         return discussion.edit_comment(comment=comment, **given)
 
-    @command(reader=CommentReader, refused=_REFUSED)
+    @command(reader=CommentReader, refused=_REFUSED, allowed=_is_own)
     def withdraw(self, comment: Comment, **given: Any) -> Comment:
         """Withdraw your own comment: its text is deleted, its place stays."""
         return discussion.withdraw_comment(comment=comment, **given)

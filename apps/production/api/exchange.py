@@ -9,14 +9,13 @@ from rest_framework import parsers, renderers, serializers, status
 from rest_framework.decorators import action
 from rest_framework.response import Response
 
-from apps.accounts.api import ApiRequest
-from apps.accounts.enums import Role
-from apps.accounts.permissions import scope_of
+from apps.accounts.api import ApiRequest, allowed_by
 from apps.core.api.input import JSONParser
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import RequestReader
 from apps.production.domain.requests.exchange import export_request, import_request
+from apps.production.permissions import may_create
 
 
 class YamlParser(parsers.BaseParser):
@@ -58,6 +57,7 @@ class YamlRoutes(RequestRoutes):
         """Return the request in YAML, the format of `import/`."""
         return Response(export_request(self.get_object()), content_type="application/yaml; charset=utf-8")
 
+    @allowed_by(lambda user, _: may_create(user))
     @extend_schema(
         request={"application/yaml": OpenApiTypes.STR, "application/json": YamlWriter},
         responses={
@@ -68,7 +68,7 @@ class YamlRoutes(RequestRoutes):
     @action(detail=False, methods=["post"], url_path="import", parser_classes=[JSONParser, YamlParser])
     def import_yaml(self, request: ApiRequest) -> Response:
         """Create a draft from YAML. Liaisons of the experiment only."""
-        if not scope_of(request.user).has_anywhere(Role.LIAISON):  # before the text is parsed
+        if not may_create(request.user):  # before the text is parsed
             raise NotAllowed("Only liaisons can create requests.")
         given = self.given(YamlWriter)
         made = import_request(text=given.pop("yaml"), **given)

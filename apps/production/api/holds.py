@@ -57,13 +57,13 @@ class HoldViewSet(Guarded, ReadOnlyModelViewSet[Hold], ApiViewSet[Hold]):
     def get_queryset(self) -> QuerySet[Hold]:
         return holds.visible_holds(self.request.user)
 
-    @command(HoldWriter, HoldReader, code=201)
+    @command(HoldWriter, HoldReader, code=201, allowed=lambda user, _: holds.may_hold_some(user))
     def create(self, *, request: str, stage: int | None, **given: Any) -> Hold:
         """Start no new jobs. OPG approvers and shifters only."""
         named = holds.stage_named(self.request.user, key=request, number=stage)
         return holds.place_hold(stage=named, **given)
 
-    @command(LiftWriter, HoldReader)
+    @command(LiftWriter, HoldReader, allowed=holds.may_lift)
     def lift(self, hold: Hold, **given: Any) -> Hold:
         """Lift the hold."""
         return holds.lift_hold(hold=hold, **given)

@@ -8,7 +8,7 @@ from rest_framework import serializers, status
 from rest_framework.decorators import action
 from rest_framework.response import Response
 
-from apps.accounts.api import ApiRequest
+from apps.accounts.api import ApiRequest, allowed_by
 from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.api.routes import RequestRoutes
@@ -81,6 +81,7 @@ class LinkRoutes(RequestRoutes):
         related: Any = links.related_to(self.get_object())
         return Response(RelatedReader(related, many=True).data)
 
+    @allowed_by(links.may_rearrange)
     @extend_schema(request=SplitWriter, responses=_ANSWERS)
     @action(detail=True, methods=["post"])
     def split(self, request: ApiRequest, key: str) -> Response:
@@ -96,6 +97,7 @@ class LinkRoutes(RequestRoutes):
         parts = [(part.words, part.content) for part in planned.parts]
         return _rearranged(parts, planned.notes, keys)
 
+    @allowed_by(links.may_rearrange)
     @extend_schema(request=CombineWriter, responses=_ANSWERS)
     @action(detail=True, methods=["post"])
     def combine(self, request: ApiRequest, key: str) -> Response:

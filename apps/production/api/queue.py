@@ -22,7 +22,7 @@ from apps.production.domain.priority.listing import Line, line_of, queue_lines, 
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MAX_WEIGHT, MIN_PRIORITY, Request
-from apps.production.permissions import may_set_shares
+from apps.production.permissions import may_move, may_set_shares
 
 _MISSING = {404: OpenApiResponse(description="Not found, you do not have access, or it has no score.")}
 MAX_ROWS = 1_000
@@ -120,13 +120,13 @@ class QueueViewSet(OfRequests):
         """Score, rank and expected start of one request."""
         return Response(LineReader(self._line(self.get_object())).data)
 
-    @command(MoveWriter, LineReader, refused=_MISSING)
+    @command(MoveWriter, LineReader, refused=_MISSING, allowed=may_move)
     def move(self, wanted: Request, **given: Any) -> Line:
         """Move a request to a rank manually; the others keep their order."""
         manual_moves.move_request(request=wanted, **given)
         return self._line(self.get_object())
 
-    @command(UndoWriter, LineReader, refused=_MISSING, url_path="undo-move")
+    @command(UndoWriter, LineReader, refused=_MISSING, url_path="undo-move", allowed=may_move)
     def undo_move(self, wanted: Request, **given: Any) -> Line:
         """Reset a request to the rank given by its score."""
         manual_moves.undo_move(request=wanted, **given)

@@ -10,7 +10,7 @@ from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import mixins, status
 from rest_framework.response import Response
 
-from apps.accounts.api import ApiRequest, Serializer, command
+from apps.accounts.api import ApiRequest, Serializer, allowed_by, command
 from apps.accounts.models import User
 from apps.core.api.input import valid
 from apps.core.api.pagination import NewestFirst
@@ -28,6 +28,7 @@ from apps.production.api.serializers import (
     SuccessorWriter,
 )
 from apps.production.api.templates import CloneRoutes
+from apps.production.domain.actors import may
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of, with_people, with_stages
 from apps.production.domain.lifecycle import moves
@@ -36,9 +37,14 @@ from apps.production.domain.lifecycle.steps import check_actor
 from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.domain.types.versions import workflow_of
-from apps.production.enums import Verb
+from apps.production.enums import Actor, Verb
 from apps.production.filters import RequestFilter
 from apps.production.models import Request
+from apps.production.permissions import is_liaison_of, may_create
+
+
+def _may_approve(user: User, wanted: Request) -> bool:
+    return may(user, Actor.APPROVER, wanted)
 
 
 def _move_by(verb: Verb, description: str, writer: Serializer = ReasonWriter) -> Any:
@@ -87,6 +93,7 @@ class RequestViewSet(
         ranks = {} if getattr(self, "swagger_fake_view", False) else queue_ranks()
         return {**super().get_serializer_context(), "ranks": ranks}
 
+    @allowed_by(lambda user, _: may_create(user))
     @extend_schema(request=NewRequestWriter, responses={201: RequestReader})
     def create(self, request: ApiRequest) -> Response:
         """Create a draft. Liaisons of the experiment only."""
@@ -99,11 +106,13 @@ class RequestViewSet(
         )
         return self.answer(made, RequestReader, status.HTTP_201_CREATED)
 
+    @allowed_by(is_liaison_of)
     @extend_schema(request=ChangedRequestWriter, responses=RequestReader)
     def update(self, request: ApiRequest, key: str) -> Response:
         """Replace a request: fields not sent are emptied. A material change needs new signatures."""
         return self._save(RequestContent(workflow=workflow_of(self.get_object().workflow)))
 
+    @allowed_by(is_liaison_of)
     @extend_schema(request=ChangedRequestWriter, responses=RequestReader)
     def partial_update(self, request: ApiRequest, key: str) -> Response:
         """Change fields of a request; `version` is required."""
@@ -128,7 +137,7 @@ class RequestViewSet(
         Verb.SUPERSEDE, "Replace it by another request, the `successor`. Requires a reason.", SuccessorWriter
     )
 
-    @command(PriorityWriter, RequestReader, url_path="set-priority")
+    @command(PriorityWriter, RequestReader, url_path="set-priority", allowed=_may_approve)
     def set_priority(self, wanted: Request, **given: Any) -> Request:
         """Set the priority in the queue. Requires a reason."""
         return moves.set_priority(request=wanted, **given)

@@ -10,6 +10,8 @@ from rest_framework import serializers
 from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from apps.accounts.api import ApiViewSet, command
+from apps.accounts.models import User
+from apps.accounts.permissions import is_opg
 from apps.core.api.conditional import Guarded
 from apps.core.errors import InvalidFields
 from apps.production.api.routes import RequestRoutes
@@ -20,12 +22,14 @@ from apps.production.domain.lineage.templates import (
     MAX_NAME,
     content_from,
     delete_template,
+    may_manage,
     rename_template,
     save_template,
     templates_for,
 )
 from apps.production.domain.requests.drafts import create_draft
 from apps.production.models import Request, RequestTemplate
+from apps.production.permissions import is_liaison_of, may_create
 
 _REFUSED = {403: OpenApiResponse(description="Only liaisons of the experiment and the OPG can do this.")}
 
@@ -83,16 +87,24 @@ class TemplateDetail(TemplateReader):
 
 
 class CloneRoutes(RequestRoutes):
-    @command(reader=DraftReader, code=201, refused=_REFUSED)
+    @command(reader=DraftReader, code=201, refused=_REFUSED, allowed=is_liaison_of)
     def clone(self, wanted: Request, **given: Any) -> dict[str, Any]:
         """Create a draft with the content of this request. Liaisons of the experiment only."""
         made, notes = clone_request(request=wanted, **given)
         return {"request": made, "notes": notes}
 
-    @command(NextNamesWriter, RequestReader, refused=_REFUSED, url_path="next-names")
+    @command(NextNamesWriter, RequestReader, refused=_REFUSED, url_path="next-names", allowed=is_liaison_of)
     def next_names(self, wanted: Request, **given: Any) -> Request:
         """Rename outputs of a clone to the next version where the original request writes the same names."""
         return take_next_names(request=wanted, **given)
+
+
+def _may_save(user: User, _: None) -> bool:
+    return may_create(user) or is_opg(user)
+
+
+def _may_manage(user: User, template: RequestTemplate) -> bool:
+    return may_manage(user, template.experiment_id)
 
 
 @extend_schema(description="Templates that you can see.")
@@ -105,7 +117,7 @@ class TemplateViewSet(Guarded, ReadOnlyModelViewSet[RequestTemplate], ApiViewSet
     def get_serializer_class(self) -> type[TemplateReader]:
         return TemplateReader if self.action == "list" else TemplateDetail
 
-    @command(TemplateWriter, TemplateDetail, code=201, refused=_REFUSED)
+    @command(TemplateWriter, TemplateDetail, code=201, refused=_REFUSED, allowed=_may_save)
     def create(self, *, request: str, **given: Any) -> RequestTemplate:
         """Save a request as a template, without its deadline."""
         wanted = Request.objects.visible_to(self.request.user).filter(key=request).first()
@@ -113,17 +125,17 @@ class TemplateViewSet(Guarded, ReadOnlyModelViewSet[RequestTemplate], ApiViewSet
             raise InvalidFields({"request": ["Not found, or you do not have access."]})
         return save_template(request=wanted, **given)
 
-    @command(NameWriter, TemplateDetail, refused=_REFUSED)
+    @command(NameWriter, TemplateDetail, refused=_REFUSED, allowed=_may_manage)
     def partial_update(self, template: RequestTemplate, **given: Any) -> RequestTemplate:
         """Rename it."""
         return rename_template(template=template, **given)
 
-    @command(code=204, refused=_REFUSED)
+    @command(code=204, refused=_REFUSED, allowed=_may_manage)
     def destroy(self, template: RequestTemplate, **given: Any) -> None:
         """Delete it; requests created from it stay."""
         delete_template(template=template, **given)
 
-    @command(reader=DraftReader, code=201, refused=_REFUSED, url_path="make-draft")
+    @command(reader=DraftReader, code=201, refused=_REFUSED, url_path="make-draft", allowed=is_liaison_of)
     def make_draft(self, template: RequestTemplate, **given: Any) -> dict[str, Any]:
         """Create a draft from it. Liaisons of the experiment only."""
         found = content_from(template)

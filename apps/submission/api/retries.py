@@ -14,6 +14,7 @@ from apps.accounts.api import ApiRequest, ApiViewSet, command
 from apps.accounts.models import User
 from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields
+from apps.production.domain.holds import may_hold_some
 from apps.production.domain.reasons import MAX_REASON
 from apps.submission.domain.retrying import batches
 from apps.submission.domain.retrying.eligibility import Limits, Source
@@ -120,20 +121,20 @@ class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiVie
             }
         )
 
-    @command(BatchWriter, BatchReader, code=201)
+    @command(BatchWriter, BatchReader, code=201, allowed=lambda user, _: may_hold_some(user))
     def create(self, *, by: User, **given: Any) -> RetryBatch:
         """Retry all eligible jobs of a group, an incident, or one job. For approvers and shifters."""
         source = _source(by, given)
         values = {name: value for name, value in given.items() if name not in ("kind", "id")}
         return batches.plan_batch(source=source, by=by, **values)
 
-    @command(BatchReasonWriter, BatchReader)
+    @command(BatchReasonWriter, BatchReader, allowed=batches.may_change)
     def cancel(self, batch: RetryBatch, **given: Any) -> RetryBatch:
         """Cancel the jobs that are not released yet; released ones continue."""
         batches.cancel_batch(batch=batch, **given)
         return self.get_object()
 
-    @command(BatchReasonWriter, BatchReader)
+    @command(BatchReasonWriter, BatchReader, allowed=batches.may_change)
     def resume(self, batch: RetryBatch, **given: Any) -> RetryBatch:
         """Go on with a batch that stopped because too many retries failed again."""
         return batches.resume_batch(batch=batch, **given)
