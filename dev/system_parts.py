@@ -32,6 +32,7 @@ PARTS = {
     ),
     "browser": Part(("chromium",), ("chromium",)),
     "alertmanager": Part(("prometheus-alertmanager",), ("prometheus-alertmanager",)),
+    "nagios": Part(("nagios4", "curl"), ("nagios4-core", "curl")),
     "elasticsearch": JAVA,
     "kafka": JAVA,
 }

@@ -115,7 +115,9 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
         since.append(BEGINNING)
     if message.is_complete:
         keys = {alert.dedup_key for alert in message.alerts}
-        changed |= close_missing(source=source, reported=keys, at=at)
+        made_at = min(at, message.as_of or at)
+        changed |= close_missing(source=source, reported=keys, at=made_at)
+        since.append(made_at)
     if changed:
         rebuild(service_ids=changed, since=min(since))
     return unmapped

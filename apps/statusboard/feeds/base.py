@@ -66,13 +66,15 @@ class Window:
 class Message:
     """Content of a payload; `notes` lists what was skipped, and why.
 
-    If it `is_complete`, whatever else the source reported as open, or planned, is over or cancelled.
+    If it `is_complete`, whatever else the source reported as open, or planned, is over or cancelled; `as_of` is when it
+    was made, if it says so: what was reported since is not in it.
     """
 
     alerts: tuple[Alert, ...] = ()
     notes: tuple[str, ...] = ()
     windows: tuple[Window, ...] = ()
     is_complete: bool = False
+    as_of: datetime | None = None
 
 
 class Feed(Protocol):

@@ -1,6 +1,7 @@
 """Nagios: the macros of a notification command, as `NAGIOS_NAME=value` lines or JSON, and the file status.dat."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
 from apps.statusboard.feeds.reading import epoch, text_of, variables
@@ -42,8 +43,11 @@ def _notification(given: dict[str, str]) -> Message:
 
 def _status_file(text: str) -> Message:
     """Read the whole state: what is not a problem in it, is none."""
-    alerts, notes = [], []
+    alerts, notes, as_of = [], [], None
     for place, block in enumerate(_blocks(text)):
+        if "created" in block:
+            with suppress(ValueError, OverflowError, OSError):
+                as_of = epoch(block["created"])
         if block.get("state_type") != _HARD or block.get("current_state") in (None, "0"):
             continue
         check = block.get("service_description", "")
@@ -56,13 +60,13 @@ def _status_file(text: str) -> Message:
         word = state.get(block["current_state"], "UNKNOWN")
         output = block.get("plugin_output", "")
         alerts.append(_alert(block.get("host_name", ""), check, word, output, is_open=True, at=at))
-    return Message(tuple(alerts), tuple(notes), is_complete=True)
+    return Message(tuple(alerts), tuple(notes), is_complete=True, as_of=as_of)
 
 
 def _blocks(text: str) -> Iterator[dict[str, str]]:
     block: dict[str, str] | None = None
     for line in map(str.strip, text.splitlines()):
-        if line in ("hoststatus {", "servicestatus {"):
+        if line in ("info {", "hoststatus {", "servicestatus {"):
             block = {}
         elif line == "}":
             if block is not None:
