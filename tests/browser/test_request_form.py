@@ -106,7 +106,6 @@ def test_pages_of_the_form_are_accessible(width, transactional_db, nova, liaison
     page = open_as(liaison, width=width)
     for path in (
         "import/",
-        "start/",
         "templates/",
         f"{made.key}/changes/",
         f"{made.key}/comment/",
