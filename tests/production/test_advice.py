@@ -1,15 +1,17 @@
 from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 from rest_framework.test import APIClient
 
-from apps.production.domain.advice import services_of_stage, submit_advice
+from apps.production.domain.advice import request_advice, services_of_stage, submit_advice
 from apps.statusboard.domain.announcements import post_announcement
 from apps.statusboard.domain.incidents import open_incident
 from apps.statusboard.domain.windows import schedule_window
 from apps.statusboard.enums import Effect, State
 from tests.factories import requests
 from tests.factories.statusboard import service
+from tests.pages import text_of
 
 HOUR = timedelta(hours=1)
 
@@ -50,3 +52,25 @@ def test_degraded_is_told_down_and_an_announcement_forbid(at, samweb, shifter, l
     answer = api.get("/api/v1/advice/", {"stage": "reco", "length": 12}).json()
     assert answer.keys() == {"submit", "until", "reasons"}
     assert slow.is_open
+
+
+def test_a_request_waits_by_the_time_limit_of_the_stage_that_needs_the_service(at, samweb, shifter, liaison, nova):
+    service("dcache", at - 90 * HOUR)
+    times = {"starts_at": at + 10 * HOUR, "ends_at": at + 14 * HOUR}
+    schedule_window(services=[samweb], title="Move", by=shifter, at=at, **times)
+    for own, other, submit in ((12, 1, "wait"), (9, 12, "yes"), (10**12, 0, "wait")):
+        stages = (
+            requests.stage("reco", services=("samweb", "\0"), wall_seconds=own * 3600),
+            requests.stage("gen", services=("dcache",), wall_seconds=other * 3600),
+        )
+        assert request_advice(content=requests.content(stages=stages), user=liaison, at=at).submit == submit
+
+
+def test_form_and_page_of_a_request_give_the_advice(samweb, shifter, liaison, nova, browse):
+    now = timezone.now()
+    stages = (requests.stage("reco", services=("samweb",)),)
+    made = requests.draft(liaison, nova, stages=stages)
+    addresses = (f"{made.get_absolute_url()}edit/?check=1", made.get_absolute_url())
+    assert [text_of(browse(liaison).get(each)).count("Submit no jobs now") for each in addresses] == [0, 0]
+    open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=now)
+    assert [text_of(browse(liaison).get(each)).count("Submit no jobs now") for each in addresses] == [1, 1]

@@ -14,10 +14,12 @@ from apps.core.domain.events import events_of
 from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
 from apps.production.domain.actors import may
+from apps.production.domain.advice import request_advice
 from apps.production.domain.approvals.inbox import RESPONSIBLE
 from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
 from apps.production.domain.checks.report import warnings_at_submission, warnings_now
 from apps.production.domain.content.changes import may_change
+from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import argument_texts, content_of, stage_arguments
 from apps.production.domain.discussion import threads_of
 from apps.production.domain.estimates.past import estimate_for
@@ -102,6 +104,12 @@ def _checks_now(request: Request, asked: bool) -> bool:
     return request.state == RequestState.AWAITING_APPROVAL or (asked and request.state not in CLOSED)
 
 
+def _services(request: Request, written: RequestContent, user: User, at: datetime) -> dict[str, Any]:
+    """Return the services that a request needs and, while it is open, advice on its jobs."""
+    advice = None if request.state in CLOSED else request_advice(content=written, user=user, at=at)
+    return {"needs": required_services(request, at), "advice": advice}
+
+
 def request_page(
     *, request: Request, user: User, at: datetime, asked: str = "", checks: bool = False
 ) -> dict[str, Any]:
@@ -143,7 +151,7 @@ def request_page(
         "ingredients": argument_texts(request),
         "totals": totals_of(request),
         "holds": holds_over(request),
-        "needs": required_services(request, at),
+        **_services(request, written, user, at),
         "submission_warnings": warnings_now(request, written, at=at)
         if _checks_now(request, checks)
         else warnings_at_submission(events),

@@ -11,10 +11,9 @@ from rest_framework.response import Response
 
 from apps.accounts.api import ApiView
 from apps.core.errors import InvalidFields
-from apps.production.domain.advice import services_of_stage, submit_advice
+from apps.production.domain.advice import LONGEST, services_of_stage, submit_advice
 
-#: The longest job that is asked for, in hours.
-LONGEST = 24 * 60
+_LONGEST_HOURS = LONGEST // timedelta(hours=1)
 
 
 class AdviceReasonSerializer(serializers.Serializer[Any]):
@@ -48,8 +47,8 @@ class AdviceView(ApiView):
             hours = float(request.query_params.get("length") or 0)
         except ValueError:
             hours = -1
-        if not 0 <= hours <= LONGEST:
-            raise InvalidFields({"length": [f"Enter hours from 0 to {LONGEST}."]})
+        if not 0 <= hours <= _LONGEST_HOURS:
+            raise InvalidFields({"length": [f"Enter hours from 0 to {_LONGEST_HOURS}."]})
         user = self.request.user
         advice = submit_advice(
             user=user,

@@ -1,16 +1,19 @@
 """Advice whether to submit jobs now: from outages, maintenance windows and announcements, for jobs of some length."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
 from apps.accounts.models import User
+from apps.production.domain.content.model import RequestContent
 from apps.production.models import Request, Stage
 from apps.statusboard.enums import Effect, State
 from apps.statusboard.models import Announcement, DowntimeWindow, Service, StateInterval
 
 Submit = Literal["yes", "no", "wait"]
+#: The longest job that is advised on; a longer one counts as this long.
+LONGEST = timedelta(days=60)
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,28 @@ def submit_advice(*, user: User, at: datetime, length: timedelta, services: Coll
     Down and “do not submit” mean no; maintenance that such a job would meet means wait; degraded and unknown are
     reasons to know. The end of an unplanned outage is not known.
     """
-    reasons = [*_announced(user, at, services), *_states(at, services), *_planned(at, length, services)]
+    return _advice(user, at, length, None if services is None else dict.fromkeys(services, length))
+
+
+def request_advice(*, content: RequestContent, user: User, at: datetime) -> Advice:
+    """Advise on the jobs of a request as if they started at `at`. Five queries.
+
+    Each service counts for the longest jobs that need it, by the time limits of the stages.
+    """
+    needed: dict[str, timedelta] = {}
+    for stage in content.stages:
+        limit = timedelta(seconds=min(max(stage.wall_seconds or 0, 0), LONGEST.total_seconds()))
+        for slug in stage.services:
+            needed[slug] = max(needed.get(slug, limit), limit)
+    # All slugs are read: what a draft holds may be no text for the database.
+    known = Service.objects.values_list("slug", "pk")
+    lengths = {pk: needed[slug] for slug, pk in known if slug in needed}
+    return _advice(user, at, max(lengths.values(), default=timedelta()), lengths)
+
+
+def _advice(user: User, at: datetime, longest: timedelta, lengths: Mapping[int, timedelta] | None) -> Advice:
+    """Advise on jobs by the services that they need and how long those run that need it; None for any service."""
+    reasons = [*_announced(user, at, lengths), *_states(at, lengths), *_planned(at, longest, lengths)]
     reasons.sort(key=lambda reason: _ORDER[reason.submit])
     submit: Submit = reasons[0].submit if reasons else "yes"
     against = [reason.until for reason in reasons if reason.submit != "yes"]
@@ -85,11 +109,11 @@ def _states(at: datetime, services: Collection[int] | None) -> list[Reason]:
     return found
 
 
-def _planned(at: datetime, length: timedelta, services: Collection[int] | None) -> list[Reason]:
-    """Return the windows that start while a job that starts now still runs."""
-    rows = DowntimeWindow.objects.filter(starts_at__gt=at, starts_at__lt=at + length, cancelled_at=None)
-    if services is not None:
-        rows = rows.filter(services__in=services).distinct()
+def _planned(at: datetime, longest: timedelta, lengths: Mapping[int, timedelta] | None) -> list[Reason]:
+    """Return the windows that start while a job that starts now and needs one of their services still runs."""
+    rows = DowntimeWindow.objects.filter(starts_at__gt=at, starts_at__lt=at + longest, cancelled_at=None)
+    if lengths is not None:
+        rows = rows.filter(services__in=lengths).distinct().prefetch_related("services")
     return [
         Reason(
             "yes" if row.effect == Effect.AT_RISK else "wait",
@@ -97,4 +121,5 @@ def _planned(at: datetime, length: timedelta, services: Collection[int] | None) 
             row.ends_at,
         )
         for row in rows.order_by("starts_at")
+        if lengths is None or any(row.starts_at < at + lengths.get(each.pk, timedelta()) for each in row.services.all())
     ]

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.models import Experiment, User
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.production.domain.actors import may
+from apps.production.domain.advice import request_advice
 from apps.production.domain.checks import Finding, Severity
 from apps.production.domain.checks.registry import rules_by_severity
 from apps.production.domain.checks.report import CheckReport, check_report
@@ -67,7 +68,7 @@ def _panel(
     request: AuthenticatedRequest, forms: RequestForms, experiment: Experiment, wanted: Request | None
 ) -> HttpResponse:
     found = check_form(forms, experiment, wanted, request.user)
-    context = panel_context(forms, found, touched_in(request.POST)) | {"replaces_steps": True}
+    context = panel_context(forms, found, touched_in(request.POST), request.user) | {"replaces_steps": True}
     return render(request, "production/_checked.html", context)
 
 
@@ -91,7 +92,9 @@ def is_untouched(forms: RequestForms, finding: Finding, touched: Collection[str]
     return forms.place_of(finding.path)[0] not in touched
 
 
-def panel_context(forms: RequestForms, found: CheckReport | None, touched: Collection[str] | None) -> dict[str, Any]:
+def panel_context(
+    forms: RequestForms, found: CheckReport | None, touched: Collection[str] | None, user: User
+) -> dict[str, Any]:
     """Return the context of the panel and of the steps: each severity with its findings and their fields.
 
     Fields to fill in that were not `touched` are listed as empty instead.
@@ -106,6 +109,7 @@ def panel_context(forms: RequestForms, found: CheckReport | None, touched: Colle
         "groups": [group for group in groups if group[1]],
         "empty": list(dict.fromkeys(forms.place_of(one.path) for one in empty)),
         "estimate": found.estimate,
+        "advice": request_advice(content=forms.content, user=user, at=timezone.now()),
         "steps": steps_of(forms, shown.findings, empty),
     }
 
