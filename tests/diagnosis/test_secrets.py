@@ -3,9 +3,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apps.diagnosis.domain.excerpts import excerpt_of
 from apps.diagnosis.domain.harvest import harvest_batch, queue_harvests
+from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.secrets import starred
-from apps.diagnosis.models import Evidence, LogExcerpt, Verdict
+from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, Verdict
 from tests.worst_inputs import within
 
 SECRETS = (b"hunter22hunter22", b"eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSM", b"alice:pa55word@")
@@ -30,6 +32,12 @@ def test_secrets_are_not_stored_and_offsets_stay(make_job, at):
     assert not any(secret.decode() in stored for secret in SECRETS)
     assert "OTHER=fine" in stored
     assert "token=short" in stored
+
+
+def test_excerpt_of_a_successful_job_has_none_either():
+    data = LOG.encode()
+    kept = excerpt_of(LogHarvest(), "x", Block(data, 0, len(data), 1)).data
+    assert kept == starred(data) != data
 
 
 @given(

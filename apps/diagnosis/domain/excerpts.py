@@ -3,13 +3,14 @@
 import zstandard
 
 from apps.diagnosis.engine.base import Block
+from apps.diagnosis.engine.secrets import starred
 from apps.diagnosis.models import LogExcerpt, LogHarvest
 
 EXCERPT_BYTES = 64 * 1024
 
 
 def excerpt_of(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:
-    """Return the last 64 kB of a block, starting at a line where there is one."""
+    """Return the last 64 kB of a block, starting at a line where there is one, without the secrets in it."""
     cut = max(0, len(block.data) - EXCERPT_BYTES)
     if cut:
         line_start = block.data.find(b"\n", cut - 1) + 1
@@ -20,7 +21,7 @@ def excerpt_of(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:
         stream=block.stream,
         path=path,
         size_bytes=block.file_bytes,
-        compressed=zstandard.ZstdCompressor().compress(block.data[cut:]),
+        compressed=zstandard.ZstdCompressor().compress(starred(block.data[cut:])),
         first_offset=block.offset + cut,
         first_line_number=None if block.first_line is None else block.first_line + before,
     )
