@@ -23,10 +23,7 @@ HOUR = timedelta(hours=1)
 
 
 def read(feed: str, body: bytes | str) -> Message:
-    kind = FEEDS.get(feed)
-    return (kind(MAPPING) if getattr(kind, "takes_mapping", False) else kind()).parse(
-        body.encode() if isinstance(body, str) else body
-    )
+    return FEEDS.get(feed)(MAPPING).parse(body.encode() if isinstance(body, str) else body)
 
 
 def told(feed: str, body: str) -> list[tuple]:

@@ -33,8 +33,7 @@ def payloads() -> list[str]:
 
 @pytest.mark.parametrize("name", FEEDS.names())
 def test_feed(name):
-    form = FEEDS.get(name)
-    feed = form({"items": "alerts", "key": "fingerprint", "state": "status"}) if name == "json" else form()
+    feed = FEEDS.get(name)({"items": "alerts", "key": "fingerprint", "state": "status"})
 
     def parse(text: str) -> None:
         with suppress(UnreadablePayload):

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import OperationalError, transaction
 from django.db.models import F
@@ -17,7 +16,7 @@ from apps.statusboard.domain.sources import record_heartbeat
 from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.domain.windows import cancel_missing, record_window
 from apps.statusboard.enums import PayloadState, State
-from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload, Window
+from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload, Window
 from apps.statusboard.feeds.registry import FEEDS
 from apps.statusboard.models import Incident, LabelRule, MonitoringSource, RawPayload, Service, UnmappedAlert
 
@@ -68,12 +67,7 @@ def parse_payload(*, payload_id: int, again: bool = False) -> RawPayload | None:
 
 def read_payload(payload: RawPayload, mapping: Mapping[str, str] | None = None) -> Message:
     """Read a stored payload, by its source's mapping or another one. Raises `UnreadablePayload`, `UnknownPlugin`."""
-    kind: Any = FEEDS.get(payload.source.feed)
-    feed: Feed = (
-        kind(payload.source.mapping if mapping is None else mapping)
-        if getattr(kind, "takes_mapping", False)
-        else kind()
-    )
+    feed = FEEDS.get(payload.source.feed)(payload.source.mapping if mapping is None else mapping)
     return feed.parse(bytes(payload.body))
 
 

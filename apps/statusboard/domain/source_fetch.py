@@ -61,7 +61,7 @@ def _get(pool: urllib3.PoolManager, url: str, ends: float) -> bytes:
 
 def _paths(feed: str) -> tuple[str, ...]:
     try:
-        paths: tuple[str, ...] = getattr(FEEDS.get(feed), "pulls", ())
+        paths = FEEDS.get(feed).pulls
     except UnknownPlugin as error:
         raise PullFailed(str(error)) from error
     if not paths:

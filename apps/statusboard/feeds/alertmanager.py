@@ -9,14 +9,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
+from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
 from apps.statusboard.feeds.reading import json_of, text_of, texts, time_of
 
 #: Name of the always-firing alert, by Prometheus convention: while it arrives, the alerting chain works.
 HEARTBEAT = "Watchdog"
 
 
-class Alertmanager:
+class Alertmanager(Feed):
     name = "alertmanager"
     pulls = ("api/v2/alerts",)
 

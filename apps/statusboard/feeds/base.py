@@ -1,10 +1,11 @@
-"""Protocol of a monitoring feed format: bytes in, alerts out, without Django or the portal's services."""
+"""Base of a monitoring feed format: bytes in, alerts out, without Django or the portal's services."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 
@@ -77,15 +78,19 @@ class Message:
     as_of: datetime | None = None
 
 
-class Feed(Protocol):
-    """A feed format; `name` is the value of a source's `feed` field.
+class Feed(ABC):
+    """A feed format; `name` is the value of a source's `feed` field, `mapping` that of the source, names to text.
 
-    A class that sets `takes_mapping` is made with the mapping of the source, names to text. One that sets `pulls` can
-    be fetched: paths below the source's address, whose answers, one after the other, are a complete list.
+    One that sets `pulls` can be fetched: paths below the source's address, whose answers, one after the other, are a
+    complete list.
     """
 
     name: str
+    pulls: tuple[str, ...] = ()
 
+    def __init__(self, mapping: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.mapping = mapping
+
+    @abstractmethod
     def parse(self, body: bytes) -> Message:
         """Parse a payload. Raises only `UnreadablePayload`, whatever the bytes are."""
-        ...

@@ -5,7 +5,7 @@ Its date texts are local time without a zone, so only MICROTIME counts; without 
 
 from datetime import datetime
 
-from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
+from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
 from apps.statusboard.feeds.reading import epoch, variables
 
 _OPENS = ("PROBLEM", "FLAPPINGSTART")
@@ -13,7 +13,7 @@ _ENDS = ("RECOVERY", "FLAPPINGSTOP")
 _CRITICAL = {"CRIT", "CRITICAL", "DOWN", "UNREACH", "UNREACHABLE"}
 
 
-class Checkmk:
+class Checkmk(Feed):
     name = "checkmk"
 
     def parse(self, body: bytes) -> Message:

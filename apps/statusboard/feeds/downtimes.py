@@ -10,14 +10,14 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from apps.statusboard.feeds.base import Message, UnreadablePayload, Window
+from apps.statusboard.feeds.base import Feed, Message, UnreadablePayload, Window
 from apps.statusboard.feeds.reading import epoch, text_of
 
 _OSG_EFFECTS = {"outage": "down", "severe": "down", "intermittent outage": "degraded"}
 _GOCDB_EFFECTS = {"outage": "down", "warning": "degraded"}
 
 
-class OsgDowntimes:
+class OsgDowntimes(Feed):
     name = "osg-downtimes"
     pulls = ("",)
 
@@ -25,7 +25,7 @@ class OsgDowntimes:
         return _message(body, "Downtime", _osg)
 
 
-class Gocdb:
+class Gocdb(Feed):
     name = "gocdb"
     pulls = ("",)
 

@@ -1,9 +1,8 @@
 """JSON of any kind, read by the mapping of its source: where each value is, and which values mean what."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
+from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
 from apps.statusboard.feeds.reading import epoch, json_of, text_of, time_of
 
 #: Names of a mapping, and what each is; `key` and `state` are required.
@@ -24,14 +23,10 @@ FIELDS = {
 }
 
 
-class GenericJson:
-    """Made with a mapping: name of a field to path or values. A path is names and numbers joined by dots."""
+class GenericJson(Feed):
+    """Reads by its mapping: name of a field to path or values. A path is names and numbers joined by dots."""
 
     name = "json"
-    takes_mapping = True
-
-    def __init__(self, mapping: Mapping[str, str]) -> None:
-        self.mapping = mapping
 
     def parse(self, body: bytes) -> Message:
         payload = json_of(body, "a JSON payload")

@@ -1,11 +1,11 @@
 """Grafana's webhook: unified alerting (version 1, the alerts of Alertmanager), and legacy alerting."""
 
 from apps.statusboard.feeds.alertmanager import Alertmanager
-from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
+from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
 from apps.statusboard.feeds.reading import json_of, text_of, texts
 
 
-class Grafana:
+class Grafana(Feed):
     name = "grafana"
 
     def parse(self, body: bytes) -> Message:

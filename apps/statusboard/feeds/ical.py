@@ -10,7 +10,7 @@ from typing import Any
 from dateutil.rrule import rrulestr
 from icalendar import Calendar, Component
 
-from apps.statusboard.feeds.base import Message, UnreadablePayload, Window
+from apps.statusboard.feeds.base import Feed, Message, UnreadablePayload, Window
 from apps.statusboard.feeds.reading import text_of
 
 #: A recurring event gives at most so many windows, and none later than so long after its first.
@@ -18,7 +18,7 @@ MOST = 1_000
 HORIZON = timedelta(days=4_000)
 
 
-class Ical:
+class Ical(Feed):
     name = "ical"
     pulls = ("",)
 

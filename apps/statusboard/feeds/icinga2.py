@@ -5,13 +5,13 @@ Only hard states count. A state has no start in a stream: the episode starts wit
 
 from typing import Any
 
-from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
+from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
 from apps.statusboard.feeds.reading import epoch, json_lines, text_of
 
 _HARD = 1
 
 
-class Icinga2:
+class Icinga2(Feed):
     name = "icinga2"
     pulls = ("v1/objects/hosts?filter=host.state!=0", "v1/objects/services?filter=service.state!=0")
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 
-from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
+from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
 from apps.statusboard.feeds.reading import epoch, text_of, variables
 
 _SEVERITIES = {"CRITICAL": "critical", "DOWN": "critical", "UNREACHABLE": "critical"}
@@ -12,7 +12,7 @@ _ENDS = ("RECOVERY", "FLAPPINGSTOP")
 _HARD = "1"
 
 
-class Nagios:
+class Nagios(Feed):
     name = "nagios"
 
     def parse(self, body: bytes) -> Message:

@@ -5,13 +5,13 @@ The state of a component counts, not the page's indicator nor the impact of inci
 
 from typing import Any
 
-from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload, Window
+from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload, Window
 from apps.statusboard.feeds.reading import json_of, text_of, time_of
 
 _SEVERITIES = {"major_outage": "critical", "partial_outage": "warning", "degraded_performance": "warning"}
 
 
-class Statuspage:
+class Statuspage(Feed):
     name = "statuspage"
     pulls = ("",)
 

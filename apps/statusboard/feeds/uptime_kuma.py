@@ -3,13 +3,13 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
+from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
 from apps.statusboard.feeds.reading import json_of, text_of
 
 _DOWN, _UP, _PENDING, _MAINTENANCE = range(4)
 
 
-class UptimeKuma:
+class UptimeKuma(Feed):
     name = "uptime-kuma"
 
     def parse(self, body: bytes) -> Message:

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from apps.statusboard.feeds.base import Alert, Message, Status, UnreadablePayload
+from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
 from apps.statusboard.feeds.reading import epoch, json_lines, text_of
 
 #: Severities from here on mean down: high and disaster.
 _CRITICAL = 4
 
 
-class Zabbix:
+class Zabbix(Feed):
     name = "zabbix"
 
     def parse(self, body: bytes) -> Message:
