@@ -1,5 +1,6 @@
 """The figures of the health page in Prometheus' text format. No jobs are counted for it."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,10 @@ from apps.core.domain.health import CAPTURE, components
 from apps.core.models import Delivery, Heartbeat
 from apps.jobs.domain.jobs import collections
 from apps.portal.pages.health import loaded_plugins
+from apps.statusboard.domain.incidents import open_incidents
+from apps.statusboard.domain.timeline import BEGINNING
+from apps.statusboard.enums import State
+from apps.statusboard.models import Service, StateInterval
 
 _OF_CAPTURE = {
     "captured": ("Jobs captured since the start of the process.", CounterMetricFamily),
@@ -48,6 +53,7 @@ class _Health(Collector):
         for kind in loaded_plugins():
             plugins.add_metric([kind.group], len(kind.problems))
         yield from (ok, age, plugins, *_captures(hearts), *_sinks(self.at), *_deliveries(), *_collections(self.at))
+        yield from _services(self.at)
 
 
 def metrics_text(*, at: datetime) -> bytes:
@@ -103,3 +109,22 @@ def _deliveries() -> Iterator[Metric]:
         ("failing", "Events with failed delivery attempts.", waiting.filter(attempts__gt=0)),
     ):
         yield GaugeMetricFamily(f"opsportal_deliveries_{name}", text, value=rows.count())
+
+
+def _services(at: datetime) -> Iterator[Metric]:
+    """Give each service's own state; one without a stored state is unknown. Three queries."""
+    state = GaugeMetricFamily("opsportal_service_state", "1 for the state of a service.", labels=["service", "state"])
+    age = GaugeMetricFamily(
+        "opsportal_service_state_age_seconds", "Time in this state; none if always.", labels=["service"]
+    )
+    incidents = GaugeMetricFamily("opsportal_service_open_incidents", "Open incidents.", labels=["service"])
+    current = {row.service_id: row for row in StateInterval.objects.current(at)}
+    unresolved = Counter(open_incidents().values_list("service", flat=True))
+    for service in Service.objects.order_by("slug"):
+        row = current.get(service.pk)
+        for each in State:
+            state.add_metric([service.slug, each], each == (row.state if row else State.UNKNOWN))
+        if row and row.started_at > BEGINNING:
+            age.add_metric([service.slug], (at - row.started_at).total_seconds())
+        incidents.add_metric([service.slug], unresolved[service.pk])
+    yield from (state, age, incidents)
