@@ -18,9 +18,10 @@ from apps.statusboard.api import views
 from apps.statusboard.domain.alerts import mark_stale_incidents
 from apps.statusboard.domain.intake import accept_payload, pump
 from apps.statusboard.domain.payloads import parse_payload
+from apps.statusboard.domain.pulls import pull_source
 from apps.statusboard.domain.sources import create_source
 from apps.statusboard.enums import PayloadState
-from apps.statusboard.models import Incident, RawPayload
+from apps.statusboard.models import Incident, MonitoringSource, RawPayload
 from dev.system_parts import PATH
 from tests.factories.statusboard import service, states
 
@@ -170,6 +171,25 @@ def test_alert_silenced_before_its_end_lapses_to_unknown_and_is_never_up(alertma
     assert incident.is_open
     assert mark_stale_incidents(at=incident.lease_expires_at) == 1
     assert [state for state, _ in states(samweb, incident.lease_expires_at)] == ["unknown"]
+
+
+def test_alert_silenced_before_its_end_is_closed_when_the_state_is_fetched(alertmanager, source, settings):
+    settings.FEED_HOSTS = ["127.0.0.1"]
+    MonitoringSource.objects.update(pull_url=alertmanager.address)
+    start = timezone.now()
+    service("samweb", start, source=source)
+    alertmanager.tell("SamwebDown", start, service="samweb")
+    wait(Incident.objects.exists, "an incident")
+    alertmanager.silence("SamwebDown", timezone.now())
+    pull_source(source_id=source.pk)
+    wait(lambda: MonitoringSource.objects.get().pulled_at, "the first answer")
+    assert Incident.objects.get().is_open  # silenced, and goes on
+
+    alertmanager.tell("SamwebDown", start, timezone.now(), service="samweb")
+    pull_source(source_id=source.pk)
+    wait(lambda: not Incident.objects.get().is_open, "its end")
+    assert Incident.objects.get().resolution == "missing"
+    assert MonitoringSource.objects.get().pull_error == ""
 
 
 def test_alert_that_could_not_be_stored_is_sent_again(alertmanager, source, monkeypatch):

@@ -59,6 +59,8 @@ def _alert(entry: dict[str, Any]) -> Alert | None:
     started_at = time_of(entry.get("startsAt"))
     if started_at is None:
         raise ValueError("startsAt is missing")
+    # The API gives milliseconds, webhooks nanoseconds: by both it is the same episode.
+    started_at = started_at.replace(microsecond=started_at.microsecond // 1000 * 1000)
     sorted_labels = json.dumps(sorted(labels.items()))
     return Alert(
         dedup_key=(text_of(entry.get("fingerprint")) or hashlib.sha256(sorted_labels.encode()).hexdigest()[:32])[:200],
