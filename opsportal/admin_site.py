@@ -33,6 +33,7 @@ TASKS = {
         "jobs.MaskingRule",
         "archive.MaskingTrial",
     ),
+    "Failures": ("diagnosis.ExitCodeMeaning",),
     "Services and monitoring": (
         "statusboard.Service",
         "statusboard.MonitoringSource",

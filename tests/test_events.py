@@ -52,7 +52,7 @@ class Publishing:
 
     def read(self, function: ast.FunctionDef) -> None:
         for node in ast.walk(function):
-            if called(node) == "publish":
+            if called(node) in {"publish", "new_event"}:
                 kind = next(keyword.value for keyword in node.keywords if keyword.arg == "kind")
                 found = self.reaching(kind, function)
                 self.kinds |= found

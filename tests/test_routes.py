@@ -139,7 +139,7 @@ EXPECTED = {
     "api:request-start": OPERATOR,
     "api:request-test": OPERATOR,
     "api:request-cancel": REQUESTER,  # a draft is the liaison's alone
-    "api:request-supersede": OF_EXPERIMENT,  # it asks for the successor first
+    "api:request-supersede": REQUESTER,
     "api:notification-list": ALL,
     "api:notification-preferences": ALL,
     "api:notification-read": ALL,

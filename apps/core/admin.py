@@ -101,6 +101,7 @@ def _label(column: Any) -> str:
 class PortalAdmin(admin.ModelAdmin):
     """Defaults for every model in the admin."""
 
+    formfield_overrides = {models.URLField: {"assume_scheme": "https"}}
     #: Actions that no user may take here: of "add", "change", "delete".
     never: tuple[str, ...] = ()
 
@@ -164,7 +165,6 @@ class LongListAdmin(PortalAdmin):
     list_per_page = 50
     #: Paging ends at this row; None for no limit.
     last_row: int | None = None
-    formfield_overrides = {models.URLField: {"assume_scheme": "https"}}
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeysFirstList

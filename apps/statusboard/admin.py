@@ -6,7 +6,6 @@ Incidents, maintenance windows and announcements are edited on the pages, which 
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
@@ -37,7 +36,6 @@ class ServiceAdmin(PortalAdmin):
     search_fields = ["name", "slug"]
     prepopulated_fields = {"slug": ["name"]}
     autocomplete_fields = ["depends_on"]
-    formfield_overrides = {models.URLField: {"assume_scheme": "https"}}
 
     def save_model(self, request: HttpRequest, obj: Service, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)

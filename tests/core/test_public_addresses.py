@@ -51,6 +51,7 @@ CONNECT = {
     "notifications/domain/mail": "the operator's mail server",
     "notifications/domain/webhook_addresses": "checks",
     "notifications/domain/webhook_posts": "checked by webhook_addresses",
+    "statusboard/domain/source_fetch": "hosts listed by the operator",
 }
 NETWORK = {
     "aiohttp", "confluent_kafka", "elasticsearch", "ftplib", "http.client", "httpx", "imaplib", "paramiko", "poplib",

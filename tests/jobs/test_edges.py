@@ -11,7 +11,7 @@ from apps.clusters.models import Cluster
 from apps.core.tasks import deliver_waiting
 from apps.jobs import tasks
 from apps.jobs.models import AccountMap, Collection, HourlyTotals, Job
-from tests.factories.jobs import record, store
+from tests.factories.jobs import bare, record, store
 
 
 def recent(number, **changes):
@@ -19,7 +19,8 @@ def recent(number, **changes):
 
 
 def test_collect_once_makes_the_cluster_and_brings_all_up_to_now(db, planned, capsys):
-    planned.records = [record(1, ended_at=timezone.now() - timedelta(days=9)), recent(2)]
+    ended_at = timezone.now() - timedelta(days=9)
+    planned.records = [bare(1, submitted_at=ended_at - timedelta(hours=1)), recent(2)]
     since = (timezone.now() - timedelta(days=10)).isoformat()
     call_command("collect", cluster="alps", scheduler="planned", since=since, once=True)
     assert Cluster.objects.get().scheduler == "planned"

@@ -23,6 +23,7 @@ from apps.diagnosis.permissions import may_edit_catalogue, may_propose_known_err
 
 class KnownErrorReader(serializers.ModelSerializer[KnownError]):
     experiment = serializers.CharField(source="experiment.key", default="", help_text="Applies to its jobs only.")
+    link = serializers.CharField(help_text="Ticket, documentation or status page; may be empty.")
 
     class Meta:
         model = KnownError
@@ -121,7 +122,7 @@ class KnownErrorViewSet(ReadOnlyModelViewSet[KnownError], ApiViewSet[KnownError]
         """Change a known error: at once for approvers and admins of the OPG, else as a proposal."""
         return _submit(found.pk, base, given)
 
-    @extend_schema(responses={(200, "application/yaml"): OpenApiTypes.STR}, filters=True)
+    @extend_schema(responses={(200, "application/yaml"): OpenApiTypes.ANY}, filters=True)
     @action(detail=False, pagination_class=None)
     def export(self, request: ApiRequest) -> HttpResponse:
         """Return the known errors that the filters leave as YAML, which the import reads."""

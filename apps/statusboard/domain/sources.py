@@ -11,6 +11,7 @@ from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
 from apps.core.domain.tokens import hash_of, new_token
 from apps.core.errors import InvalidFields
+from apps.statusboard.domain import source_tokens
 from apps.statusboard.domain.history import rebuild
 from apps.statusboard.domain.source_fetch import check_pull
 from apps.statusboard.domain.timeline import Span, add_heartbeat
@@ -68,6 +69,7 @@ def add_token(*, source: MonitoringSource, by: Principal, at: datetime, revoke_o
     row.save(update_fields=["token_hashes"])
     source.token_hashes = row.token_hashes
     publish(kind="source.token_added", target=row, by=by, at=at, data={"revoked_others": revoke_others})
+    source_tokens.TOKENS.read_now()
     return token
 
 
