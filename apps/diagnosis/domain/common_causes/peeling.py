@@ -12,6 +12,8 @@ from math import exp, lgamma, log, sqrt
 import numpy as np
 import numpy.typing as npt
 
+from apps.jobs.domain.statistics.columns import dense
+
 Codes = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -78,30 +80,69 @@ class _Excess:
 
 def find_causes(jobs: JobColumns) -> list[FoundCause]:
     """Return the causes of failures, strongest first; none where chance explains all of them."""
-    active: Mask = np.ones(len(jobs.failed), np.bool_)
     columns = dict(jobs.attributes) | {f"service {name}": mask.astype(np.int64) for name, mask in jobs.outages.items()}
     sizes = {name: int(codes.max(initial=0)) + 1 for name, codes in columns.items()}
     limit = log(FALSE_ALARM) - log(2 * max(sum(sizes.values()), 1))
     stage_of = np.zeros(int(jobs.submission.max(initial=0)) + 1, np.int64)
     stage_of[jobs.submission] = columns["stage"]
+    pairs = {name: _Pairs(codes, sizes[name], jobs.submission, len(stage_of)) for name, codes in columns.items()}
+    active: Mask = np.ones(len(jobs.failed), np.bool_)
+    for each in pairs.values():
+        each.add(active, jobs.failed)
     found: list[FoundCause] = []
     while len(found) < MOST_CAUSES and jobs.failed[active].any():
-        best = _strongest(jobs, columns, stage_of, active, limit)
+        best = _strongest(pairs, stage_of, limit)
         if best is None:
             break
         found.append(best)
-        active &= columns[best.attribute] != best.value
+        explained = active & (columns[best.attribute] == best.value)
+        active &= ~explained
+        for each in pairs.values():
+            each.add(explained, jobs.failed, sign=-1)
     return found
 
 
-def _strongest(
-    jobs: JobColumns, columns: Mapping[str, Codes], stage_of: Codes, active: Mask, limit: float
-) -> FoundCause | None:
-    failed, submission = jobs.failed[active], jobs.submission[active]
+class _Pairs:
+    """Jobs and failures by value and submission: every pair that occurs has a number, and each job that of its pair.
+
+    Jobs are counted once, and the explained ones subtracted: a round costs as much as there are pairs, not jobs.
+    """
+
+    def __init__(self, codes: Codes, values: int, submission: Codes, units: int) -> None:
+        keys = codes * units + submission
+        if values * units <= _MOST_CELLS:
+            pairs, self.of_job = dense(keys)
+        else:
+            pairs, self.of_job = np.unique(keys, return_inverse=True)
+        self.values, self.value, self.unit = values, pairs // units, pairs % units
+        self.jobs, self.failed = np.zeros(len(pairs)), np.zeros(len(pairs))
+
+    def add(self, chosen: Mask, failed: Mask, *, sign: int = 1) -> None:
+        """Count the chosen jobs, or subtract them."""
+        self.jobs += sign * np.bincount(self.of_job[chosen], minlength=len(self.jobs))
+        self.failed += sign * np.bincount(self.of_job[chosen & failed], minlength=len(self.jobs))
+
+    def parts(self) -> "_Parts":
+        """Return the pairs that have jobs."""
+        has = self.jobs > 0
+        return _Parts(self.values, self.value[has], self.unit[has], self.jobs[has], self.failed[has])
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Jobs and failures by value and submission: one entry for each pair that has jobs."""
+
+    values: int
+    value: Codes
+    unit: Codes
+    jobs: Numbers
+    failed: Numbers
+
+
+def _strongest(pairs: Mapping[str, _Pairs], stage_of: Codes, limit: float) -> FoundCause | None:
     best, strength = None, 0.0
-    for name, every in columns.items():
-        codes = every[active]
-        parts = _parts(codes, submission, failed, len(stage_of))
+    for name, each in pairs.items():
+        parts = each.parts()
         strata = np.zeros_like(stage_of) if name == "stage" else stage_of
         for result in (_within(parts), _between(parts, strata)):
             excess = result.counted - result.expected
@@ -114,37 +155,13 @@ def _strongest(
                 power[0] = 0  # no outage is no cause
             value = int(np.argmax(power))
             if power[value] > strength:
-                best, strength = _cause(name, value, codes, failed, result), float(power[value])
+                best, strength = _cause(name, value, parts, result), float(power[value])
     return best
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """Jobs and failures by value and submission: one entry for each pair that occurs."""
-
-    values: int
-    value: Codes
-    unit: Codes
-    jobs: Numbers
-    failed: Numbers
-
-
-def _parts(codes: Codes, submission: Codes, failed: Mask, units: int) -> _Parts:
-    values = int(codes.max(initial=0)) + 1
-    keys = codes * units + submission
-    if values * units <= _MOST_CELLS:
-        jobs, hit = np.bincount(keys, minlength=values * units), np.bincount(keys, failed, minlength=values * units)
-        pairs = np.flatnonzero(jobs)
-        jobs, hit = jobs[pairs], hit[pairs]
-    else:
-        pairs, place = np.unique(keys, return_inverse=True)
-        jobs, hit = np.bincount(place), np.bincount(place, failed)
-    return _Parts(values, pairs // units, pairs % units, jobs.astype(float), hit.astype(float))
-
-
-def _cause(name: str, value: int, codes: Codes, failed: Mask, result: _Excess) -> FoundCause:
-    has = codes == value
-    jobs, hit = int(has.sum()), int(failed[has].sum())
+def _cause(name: str, value: int, parts: _Parts, result: _Excess) -> FoundCause:
+    has = parts.value == value
+    jobs, hit = int(parts.jobs[has].sum()), int(parts.failed[has].sum())
     # Jobs that have nothing to be compared with are expected to fail at the rate of the others.
     expected = float(result.expected[value]) + hit - float(result.counted[value])
     excess = hit - expected
@@ -157,8 +174,8 @@ def _cause(name: str, value: int, codes: Codes, failed: Mask, result: _Excess) -
         expected=expected,
         low=excess - margin,
         high=min(excess + margin, float(hit)),
-        other_jobs=len(codes) - jobs,
-        other_failed=int(failed.sum()) - hit,
+        other_jobs=int(parts.jobs.sum()) - jobs,
+        other_failed=int(parts.failed.sum()) - hit,
     )
 
 
