@@ -380,6 +380,7 @@ _EVERY_SECONDS = {
     "apps.diagnosis.domain.harvest.requeue_overdue": 30,
     "apps.diagnosis.domain.excerpt_retention.delete_expired": 3_600,
     "apps.diagnosis.tasks.recount_causes": 15,
+    "apps.diagnosis.domain.common_causes.causes.requeue_lost": 60,
     "apps.diagnosis.domain.known_errors.changes.disable_expired": 300,
     "apps.diagnosis.domain.success_samples.sample_successes": 300,
     "apps.diagnosis.domain.reclassification.continue_lost_runs": 60,

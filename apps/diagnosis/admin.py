@@ -10,6 +10,7 @@ from apps.core.admin import EMPTY, PortalAdmin, ReadOnlyAdmin, register_read_onl
 from apps.core.errors import DomainError
 from apps.diagnosis.domain.harvest import reanalyse_log
 from apps.diagnosis.models import (
+    CauseAnalysis,
     CauseTotals,
     Evidence,
     ExitCodeMeaning,
@@ -77,6 +78,7 @@ register_read_only(
     filters=["verdict"],
     ordering=["-hour"],
 )
+register_read_only(CauseAnalysis, "since until scope requested_at analysed_at jobs failed", ordering=["-until"])
 register_read_only(
     FailureGroup,
     "title verdict cause service status owner first_seen_at last_seen_at",

@@ -9,6 +9,7 @@ from apps.core.tasks import task_of
 from apps.diagnosis.domain import excerpt_retention, reclassification, success_samples
 from apps.diagnosis.domain import harvest as harvest_module
 from apps.diagnosis.domain.causes import recount_dirty_hours
+from apps.diagnosis.domain.common_causes import causes
 from apps.diagnosis.domain.group_sweep import sweep_groups
 from apps.diagnosis.domain.impact import recount
 from apps.diagnosis.domain.known_errors import changes
@@ -61,5 +62,7 @@ def recount_causes() -> None:
     sweep_groups(group_ids=recount_dirty_hours(), at=timezone.now())
 
 
+task_of(causes.analyse)
+task_of(causes.requeue_lost)
 task_of(recount.recount_marked)
 task_of(recount.verify_impacts)

@@ -3,13 +3,16 @@
 from datetime import timedelta
 
 import pytest
-from django.core.cache import cache
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
 from apps.clusters.models import Site
+from apps.diagnosis.domain.common_causes import causes
 from apps.diagnosis.domain.common_causes.columns import Period, read_columns, text_of
 from apps.diagnosis.domain.common_causes.peeling import find_causes
+from apps.diagnosis.models import CauseAnalysis
 from apps.jobs.models import Job
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
@@ -76,7 +79,6 @@ def test_columns_are_those_of_the_jobs(broken_host, at, shifter, nova):
 
 
 def test_page_and_api_name_the_cause(client, broken_host, shifter, other_liaison, at):
-    cache.clear()
     client.force_login(shifter)
     bounds = {"since": (at - timedelta(days=1)).isoformat(), "until": at.isoformat()}
     answer = client.get("/api/v1/causes/", bounds).json()
@@ -88,10 +90,35 @@ def test_page_and_api_name_the_cause(client, broken_host, shifter, other_liaison
     backwards = {"since": bounds["until"], "until": bounds["since"]}
     assert client.get("/api/v1/causes/", backwards).status_code == 400
     assert client.get("/api/v1/causes/", {"until": "0001-01-02T00:00:00Z"}).status_code == 400
-    Job.objects.update(ended_at=timezone.now() - timedelta(hours=2), started_at=timezone.now() - timedelta(hours=3))
-    page = client.get(reverse("diagnosis:causes")).content.decode()
-    assert "1 cause explains" in " ".join(page.split())
-    assert client.get(reverse("diagnosis:causes"), {"days": "x"}).status_code == 400
     client.force_login(other_liaison)
     assert client.get("/api/v1/causes/", bounds).json()["jobs"] == 0
-    assert "No job failed" in client.get(reverse("diagnosis:causes")).content.decode()
+
+
+def test_the_page_reads_no_job_and_shows_what_a_worker_computed(client, broken_host, shifter, other_liaison, at):
+    Job.objects.update(ended_at=timezone.now() - timedelta(hours=2), started_at=timezone.now() - timedelta(hours=3))
+    client.force_login(shifter)
+
+    def page(**given):
+        return " ".join(client.get(reverse("diagnosis:causes"), given).content.decode().split())
+
+    with CaptureQueriesContext(connection) as asked:
+        assert "Analysis in progress" in page()
+    assert not [query for query in asked.captured_queries if "jobs_job" in query["sql"]]
+    now = timezone.now()
+    assert causes.requeue_lost(at=now) == 0
+    assert causes.requeue_lost(at=now + causes.LOST) == 1
+    [row] = CauseAnalysis.objects.all()
+    causes.analyse(analysis_id=row.pk, at=now)
+    shown = page()
+    assert "1 cause explains" in shown
+    assert "wn-7" in shown
+    assert "in progress" not in shown
+    CauseAnalysis.objects.update(analysed_at=now - causes.FRESH)
+    assert "update in progress" in page()
+    assert client.get(reverse("diagnosis:causes"), {"days": "x"}).status_code == 400
+    client.force_login(other_liaison)
+    assert "Analysis in progress" in page()
+    causes.analyse(analysis_id=CauseAnalysis.objects.latest("pk").pk, at=now)
+    assert "No job failed" in page()
+    causes.requeue_lost(at=now + 2 * causes.STALE)
+    assert not CauseAnalysis.objects.exists()

@@ -33,26 +33,26 @@ class CommonCauseSerializer(serializers.Serializer[CommonCause]):
 
     attribute = serializers.CharField(help_text="site, host, CPU model, release, stage, user, hour or service.")
     value = serializers.CharField()
-    jobs = serializers.IntegerField(source="found.jobs", help_text="With this value, without those of stronger causes.")
-    failed = serializers.IntegerField(source="found.failed")
-    expected = serializers.FloatField(source="found.expected")
-    excess = serializers.FloatField(source="found.excess")
+    jobs = serializers.IntegerField(help_text="With this value, without those of stronger causes.")
+    failed = serializers.IntegerField()
+    expected = serializers.FloatField()
+    excess = serializers.FloatField()
     interval = serializers.SerializerMethodField()
-    other_jobs = serializers.IntegerField(source="found.other_jobs")
-    other_failed = serializers.IntegerField(source="found.other_failed")
+    other_jobs = serializers.IntegerField()
+    other_failed = serializers.IntegerField()
 
     def get_interval(self, cause: CommonCause) -> list[float]:
         """Return the ends of the 95 % interval of the excess."""
-        return [cause.found.low, cause.found.high]
+        return [cause.low, cause.high]
 
 
 class CausesSerializer(serializers.Serializer[Any]):
     """Causes of the failures of a period, strongest first."""
 
-    at = serializers.DateTimeField(help_text="Time of the analysis.")
+    at = serializers.DateTimeField(source="analysed_at", help_text="Time of the analysis.")
     jobs = serializers.IntegerField()
     failed = serializers.IntegerField()
-    causes = CommonCauseSerializer(many=True)
+    causes = CommonCauseSerializer(source="found", many=True)
 
 
 class CausesView(ApiView):

@@ -395,6 +395,24 @@ class Migration(migrations.Migration):
                 'indexes': [models.Index(fields=['experiment', 'stage', 'release', '-sampled_at'], name='success_sample_newest')],
             },
         ),
+        migrations.CreateModel(
+            name='CauseAnalysis',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('scope', models.TextField(help_text='“all”, or the IDs of the experiments, separated by commas.')),
+                ('since', models.DateTimeField()),
+                ('until', models.DateTimeField()),
+                ('requested_at', models.DateTimeField(blank=True, db_index=True, help_text='Empty: nothing to compute.', null=True)),
+                ('analysed_at', models.DateTimeField(blank=True, help_text='Empty: no result yet.', null=True)),
+                ('jobs', models.PositiveIntegerField(default=0)),
+                ('failed', models.PositiveIntegerField(default=0)),
+                ('causes', models.JSONField(default=list, help_text='Strongest first.')),
+            ],
+            options={
+                'verbose_name_plural': 'cause analyses',
+                'constraints': [models.UniqueConstraint(fields=('scope', 'since', 'until'), name='cause_analysis_once')],
+            },
+        ),
         migrations.AddField(
             model_name='verdict',
             name='symptom',

@@ -1,5 +1,6 @@
 """Models of diagnosis, by subject."""
 
+from apps.diagnosis.models.causes import CauseAnalysis
 from apps.diagnosis.models.exit_codes import ExitCodeMeaning
 from apps.diagnosis.models.known_errors import CatalogueState, KnownError, KnownErrorChange
 from apps.diagnosis.models.posted_logs import PostedLog
@@ -21,6 +22,7 @@ from apps.diagnosis.models.verdicts import (
 
 __all__ = [
     "CatalogueState",
+    "CauseAnalysis",
     "CauseTotals",
     "DirtyImpact",
     "Evidence",

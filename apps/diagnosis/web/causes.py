@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
-from apps.diagnosis.domain.common_causes.causes import causes_between
+from apps.diagnosis.domain.common_causes.causes import newest_causes
 from apps.jobs.domain.records import hour_of
 
 PERIODS = {"1": "24 hours", "7": "7 days", "30": "30 days"}
@@ -27,11 +27,6 @@ def causes(request: AuthenticatedRequest) -> HttpResponse:
     form = PeriodForm(request.GET or {"days": "7"})
     days = int(form.cleaned_data["days"] or 7) if form.is_valid() else 7
     until = hour_of(timezone.now())
-    since = until - timedelta(days=days)
-    context = {
-        "form": form,
-        "since": since,
-        "until": until,
-        "analysis": causes_between(since=since, until=until, user=request.user, at=timezone.now()),
-    }
+    found, is_waiting = newest_causes(until=until, length=timedelta(days=days), user=request.user, at=timezone.now())
+    context = {"form": form, "days": days, "analysis": found, "is_waiting": is_waiting}
     return render(request, "diagnosis/causes.html", context, status=400 if form.errors else 200)

@@ -1,48 +1,69 @@
-"""Causes of the failures of a period, as pages and API show them."""
+"""Causes of the failures of a period: computed once, stored, and served to pages and API."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from hashlib import blake2b
+from typing import Any
 
-from django.core.cache import cache
+from django.db import transaction
+from django.db.models import F, Q
 
 from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
+from apps.core.domain.background import enqueue
 from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.common_causes.columns import Period, read_columns, text_of
 from apps.diagnosis.domain.common_causes.peeling import Codes, FoundCause, find_causes
+from apps.diagnosis.models import CauseAnalysis
 
 MOST_DAYS = 31
-#: An analysis of the same jobs is not repeated for so long.
-KEPT_SECONDS = 600
+#: A result is served for so long before it is computed again: records of jobs arrive late.
+FRESH = timedelta(minutes=10)
+#: A page shows the result of a period that ended up to so long before, until the new one is there.
+STALE = timedelta(days=1)
+#: A request without a result after so long lost its worker or its message.
+LOST = timedelta(seconds=90)
+TASK = "apps.diagnosis.domain.common_causes.causes.analyse"
+_ALL = "all"
 
 
 @dataclass(frozen=True)
 class CommonCause:
-    """A cause with the text of its value, such as the name of a host."""
+    """A value of an attribute, such as the name of a host, with its failures; see `FoundCause`."""
 
     attribute: str
     value: str
-    found: FoundCause
+    jobs: int
+    failed: int
+    expected: float
+    low: float
+    high: float
+    other_jobs: int
+    other_failed: int
+
+    @property
+    def excess(self) -> float:
+        return self.failed - self.expected
 
 
 @dataclass(frozen=True)
-class CauseAnalysis:
+class Causes:
     """Jobs of a period, those that failed, and what explains them: strongest cause first."""
 
-    at: datetime
+    since: datetime
+    until: datetime
+    analysed_at: datetime
     jobs: int
     failed: int
-    causes: list[CommonCause]
+    found: list[CommonCause]
 
     @property
     def excess(self) -> float:
         """Return how many failures the causes explain."""
-        return sum(one.found.excess for one in self.causes)
+        return sum(one.excess for one in self.found)
 
 
-def causes_between(*, since: datetime, until: datetime, user: User, at: datetime) -> CauseAnalysis:
-    """Analyse the jobs that ended in [since, until) and that the user may see; kept for some minutes.
+def causes_between(*, since: datetime, until: datetime, user: User, at: datetime) -> Causes:
+    """Return the causes for jobs that ended in [since, until) and that the user may see; computed unless fresh.
 
     Raises `InvalidFields` for a period that is empty or longer than `MOST_DAYS`.
     """
@@ -50,26 +71,94 @@ def causes_between(*, since: datetime, until: datetime, user: User, at: datetime
         raise InvalidFields({"until": ["Choose an end after the start."]})
     if until - since > timedelta(days=MOST_DAYS):
         raise InvalidFields({"since": [f"Choose a period of at most {MOST_DAYS} days."]})
+    period: dict[str, Any] = {"scope": _scope(user), "since": since, "until": until}
+    row = CauseAnalysis.objects.filter(**period, analysed_at__gt=at - FRESH).first()
+    if row and (stored := _causes(row)):
+        return stored
+    result = _computed(CauseAnalysis(**period), at)
+    CauseAnalysis.objects.update_or_create(defaults=_fields(result), **period)
+    return result
+
+
+@transaction.atomic
+def newest_causes(*, until: datetime, length: timedelta, user: User, at: datetime) -> tuple[Causes | None, bool]:
+    """Return the newest stored causes of a period of this length, and whether newer ones are being computed.
+
+    Never reads jobs: a worker computes what is missing or no longer fresh. None: nothing is stored yet.
+    """
+    scope = _scope(user)
+    wanted, _ = CauseAnalysis.objects.get_or_create(scope=scope, since=until - length, until=until)
+    if not wanted.requested_at and (not wanted.analysed_at or wanted.analysed_at <= at - FRESH):
+        _request(wanted, at)
+    recent = CauseAnalysis.objects.filter(scope=scope, since=F("until") - length, until__range=(until - STALE, until))
+    row = recent.exclude(analysed_at=None).order_by("-until").first()
+    return _causes(row) if row else None, wanted.requested_at is not None
+
+
+@transaction.atomic
+def analyse(*, analysis_id: int, at: datetime) -> None:
+    """Compute a requested analysis and store its result; does nothing if that is done, or under way elsewhere."""
+    rows = CauseAnalysis.objects.select_for_update(skip_locked=True)
+    row = rows.filter(pk=analysis_id).exclude(requested_at=None).first()
+    if row is not None:
+        CauseAnalysis.objects.filter(pk=row.pk).update(**_fields(_computed(row, at)))
+
+
+@transaction.atomic
+def requeue_lost(*, at: datetime) -> int:
+    """Send analyses to a worker again that lost theirs, and delete old ones; return how many were sent."""
+    CauseAnalysis.objects.filter(
+        Q(analysed_at__lt=at - STALE) | Q(analysed_at=None), Q(requested_at__lt=at - STALE) | Q(requested_at=None)
+    ).delete()
+    lost = list(CauseAnalysis.objects.select_for_update(skip_locked=True).filter(requested_at__lt=at - LOST))
+    for row in lost:
+        _request(row, at)
+    return len(lost)
+
+
+def _request(row: CauseAnalysis, at: datetime) -> None:
+    row.requested_at = at
+    row.save(update_fields=["requested_at"])
+    enqueue(TASK, analysis_id=row.pk)
+
+
+def _scope(user: User) -> str:
     scope = scope_of(user)
-    period = Period(since, until, None if scope.sees_all else scope.experiments)
-    parts = (since.isoformat(), until.isoformat(), str(period.values["everything"]), str(period.values["experiments"]))
-    key = "common-causes-" + blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
-    found: CauseAnalysis | None = cache.get(key)
-    if found is None:
-        found = analyse(period, at)
-        cache.set(key, found, KEPT_SECONDS)
-    return found
+    return _ALL if scope.sees_all else ",".join(map(str, sorted(scope.experiments)))
 
 
-def analyse(period: Period, at: datetime) -> CauseAnalysis:
+def _computed(row: CauseAnalysis, at: datetime) -> Causes:
     """Read the jobs of a period and find what their failures have in common."""
+    experiments = None if row.scope == _ALL else [int(one) for one in row.scope.split(",") if one]
+    period = Period(row.since, row.until, experiments)
     columns = read_columns(period)
-    causes = [_named(period, one, columns.stored) for one in find_causes(columns.jobs)]
-    return CauseAnalysis(at, len(columns.jobs.failed), int(columns.jobs.failed.sum()), causes)
+    found = [_named(period, one, columns.stored) for one in find_causes(columns.jobs)]
+    return Causes(row.since, row.until, at, len(columns.jobs.failed), int(columns.jobs.failed.sum()), found)
+
+
+def _fields(causes: Causes) -> dict[str, Any]:
+    """Return the values of the fields of a row that has these causes."""
+    found = [asdict(one) for one in causes.found]
+    return {
+        "requested_at": None,
+        "analysed_at": causes.analysed_at,
+        "jobs": causes.jobs,
+        "failed": causes.failed,
+        "causes": found,
+    }
 
 
 def _named(period: Period, one: FoundCause, stored: dict[str, Codes]) -> CommonCause:
     if one.attribute.startswith("service "):
-        return CommonCause("service", one.attribute.removeprefix("service "), one)
-    numbers = stored[one.attribute]
-    return CommonCause(one.attribute, text_of(period, one.attribute, int(numbers[one.value])), one)
+        attribute, value = "service", one.attribute.removeprefix("service ")
+    else:
+        attribute, value = one.attribute, text_of(period, one.attribute, int(stored[one.attribute][one.value]))
+    return CommonCause(**(asdict(one) | {"attribute": attribute, "value": value}))
+
+
+def _causes(row: CauseAnalysis) -> Causes | None:
+    """Return the stored result; None before the first one."""
+    if row.analysed_at is None:
+        return None
+    found = [CommonCause(**one) for one in row.causes]
+    return Causes(row.since, row.until, row.analysed_at, row.jobs, row.failed, found)
