@@ -15,6 +15,7 @@ from apps.jobs.api.views import ClaimViewSet, JobRecordsView, JobViewSet, Statis
 from apps.notifications.api.views import FeedsView, FollowView, NotificationViewSet, PreferencesView, WebhookViewSet
 from apps.production.api.advice import AdviceView
 from apps.production.api.approvals import DelegationViewSet, InboxViewSet
+from apps.production.api.campaigns import CampaignsView
 from apps.production.api.checks import CheckRequest, EstimateRequest
 from apps.production.api.discussion import CommentViewSet
 from apps.production.api.history import Rules
@@ -74,6 +75,7 @@ urlpatterns = [
     path("requests/<str:key>/stages/<int:number>/outputs/", Outputs.as_view(), name="stage-outputs"),
     path("requests/<str:key>/stages/<int:number>/located/", Located.as_view(), name="stage-located"),
     path("requests/<str:key>/follow/", FollowView.as_view(), name="request-follow"),
+    path("campaigns/", CampaignsView.as_view(), name="campaigns"),
     path("causes/", CausesView.as_view(), name="causes"),
     path("incidents/<int:pk>/impact/", ImpactView.as_view(), name="incident-impact"),
     path("advice/", AdviceView.as_view(), name="advice"),

@@ -30,7 +30,7 @@ EDITABLE = frozenset({_S.DRAFT, _S.CHANGES_REQUESTED})
 #: Signed or awaiting signatures: a material change makes the move “change”, so that checks and signatures start over.
 CHANGEABLE = (_S.AWAITING_APPROVAL, _S.APPROVED, _S.QUEUED)
 #: Fields that can change in those states without a new approval. The deadline can only be postponed.
-IMMATERIAL = frozenset({"title", "purpose", "priority_reason", "deadline"})
+IMMATERIAL = frozenset({"campaign", "title", "purpose", "priority_reason", "deadline"})
 #: A request can be put on hold in these states, and returns there when released.
 HOLDABLE = (_S.QUEUED, _S.TESTING, _S.RUNNING)
 #: The OPG produces or reviews it.

@@ -89,6 +89,7 @@ class RequestFilter(AnyOf):
         label="Workflow type",
         empty_label="any",
     )
+    campaign = filters.CharFilter(label="Campaign", max_length=64)
     requester = filters.CharFilter(field_name="created_by__username", label="Requester", max_length=150)
     priority = filters.ChoiceFilter(
         method="by_priority", choices=RequestedPriority, label="Priority", empty_label="any"

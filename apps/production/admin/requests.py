@@ -68,7 +68,7 @@ class RequestAdmin(ReadOnlyAdmin):
 
     list_display = ["key", "title", "experiment", "state", "priority", "deadline", "created_by", "created_at"]
     list_filter = ["state", "experiment", "requested_priority", "workflow__type", "deadline"]
-    search_fields = ["key", "title", "created_by__username"]
+    search_fields = ["key", "title", "campaign", "created_by__username"]
     date_hierarchy = "created_at"
     inlines = [StageInline]
     readonly_fields = ["events"]

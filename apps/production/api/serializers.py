@@ -72,6 +72,7 @@ class RequestRow(serializers.ModelSerializer[Request]):
             "workflow",
             "workflow_version",
             "title",
+            "campaign",
             "deadline",
             "requested_priority",
             "state",

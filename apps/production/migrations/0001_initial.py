@@ -26,6 +26,7 @@ class Migration(migrations.Migration):
                 ('key', models.CharField(editable=False, max_length=24, unique=True)),
                 ('arguments', models.JSONField(blank=True, default=dict)),
                 ('title', models.CharField(blank=True, max_length=200)),
+                ('campaign', models.CharField(blank=True, help_text='Name of a group of requests of the experiment.', max_length=64)),
                 ('purpose', models.TextField(blank=True)),
                 ('deadline', models.DateField(blank=True, null=True)),
                 ('requested_priority', models.CharField(choices=[('low', 'low'), ('normal', 'normal'), ('high', 'high'), ('urgent', 'urgent')], default='normal', max_length=16)),
@@ -561,6 +562,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='request',
             index=django.contrib.postgres.indexes.GinIndex(django.contrib.postgres.indexes.OpClass(django.db.models.functions.text.Upper('title'), name='gin_trgm_ops'), name='request_words_of_title'),
+        ),
+        migrations.AddIndex(
+            model_name='request',
+            index=models.Index(condition=models.Q(('campaign', ''), _negated=True), fields=['experiment', 'campaign'], name='request_campaign'),
         ),
         migrations.AddConstraint(
             model_name='request',

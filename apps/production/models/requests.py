@@ -46,6 +46,7 @@ class Request(models.Model):
     workflow = models.ForeignKey(WorkflowVersion, on_delete=models.PROTECT, related_name="requests")
     arguments = models.JSONField(default=dict, blank=True)
     title = models.CharField(max_length=200, blank=True)
+    campaign = models.CharField(max_length=64, blank=True, help_text="Name of a group of requests of the experiment.")
     purpose = models.TextField(blank=True)
     deadline = models.DateField(null=True, blank=True)
     requested_priority = models.CharField(
@@ -161,6 +162,7 @@ class Request(models.Model):
             models.Index(fields=["state", "-created_at", "-id"]),
             _words_of("key", "request_words_of_key"),
             _words_of("title", "request_words_of_title"),
+            models.Index(fields=["experiment", "campaign"], condition=~Q(campaign=""), name="request_campaign"),
         ]
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@ from django.urls import path
 
 from apps.production.web.views import (
     approvals,
+    campaigns,
     checks,
     desk,
     discussion,
@@ -41,6 +42,7 @@ urlpatterns = [
     path("requests/<str:key>/combine/", lineage.combine, name="request-combine"),
     path("requests/<str:key>/changes/", requests.changes, name="request-changes"),
     path("requests/", requests.request_list, name="request-list"),
+    path("requests/campaigns/", campaigns.campaigns, name="campaigns"),
     path("requests/queue/", queue.queue, name="queue"),
     path("requests/queue/<str:key>/move/", queue.move, name="queue-move"),
     path("requests/queue/<str:key>/priority/", queue.prioritise, name="queue-priority"),

@@ -67,7 +67,7 @@ def requests() -> None:
 
 
 @requests.command("list")
-@repeated("state", "experiment", "attention", "text")
+@repeated("state", "experiment", "campaign", "attention", "text")
 @click.option("--mine", is_flag=True, help="Your own requests.")
 @click.option("--ordering", help="created_at or deadline, with - reversed.")
 @limited
@@ -81,6 +81,15 @@ def list_requests(portal: Portal, /, limit: int, as_json: bool, mine: bool, **fi
 
 
 @requests.command()
+@as_json
+@connected
+def campaigns(portal: Portal, as_json: bool) -> None:
+    """List campaigns with the totals of their requests."""
+    columns = ("name", "experiment", "requests", "open", "done", "attention", "jobs", "part_done", "expected_end")
+    show_rows(portal.get("campaigns/"), columns, as_json=as_json)
+
+
+@requests.command()
 @of_request
 @as_json
 @connected
@@ -91,7 +100,7 @@ def status(portal: Portal, key: str, as_json: bool) -> None:
         show_json({"request": found, "progress": progress})
         return
     found["attention"] = [each["words"] for each in found["attention"]]
-    facts = ("key", "title", "state", "attention", "priority_class", "rank", "deadline", "expected_start")
+    facts = ("key", "title", "campaign", "state", "attention", "priority_class", "rank", "deadline", "expected_start")
     show_facts(found, (*facts, "expected_end", "forecast_basis"), as_json=False)
     click.echo()
     columns = ("stage", "jobs_asked", "done", "running", "queued", "failed", "expected_end")

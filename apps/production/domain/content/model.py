@@ -84,6 +84,7 @@ class RequestContent:
 
     workflow: InstanceOf[Workflow] = field(default_factory=general)
     title: Text = ""
+    campaign: Text = ""
     purpose: Text = ""
     deadline: Annotated[date | None, BeforeValidator(_day)] = None
     requested_priority: Text = RequestedPriority.NORMAL

@@ -191,6 +191,7 @@ def _fields(contents: Sequence[RequestContent]) -> dict[str, Any]:
     order = list(RequestedPriority.values)
     return {
         "title": _TITLE.sub("", contents[0].title),
+        "campaign": contents[0].campaign,
         "purpose": _joined("purpose", contents),
         "priority_reason": _joined("priority_reason", contents),
         "deadline": min((content.deadline for content in contents if content.deadline), default=None),

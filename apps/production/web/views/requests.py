@@ -24,7 +24,7 @@ VIEWS = {
     "Need attention": "attention=yes",
     "Late": "attention=late&sort=deadline",
 }
-_COLUMNS = ["Request", "Title", "State", "Experiment", "Type", "Progress", "Deadline", "Expected end"]
+_COLUMNS = ["Request", "Title", "Campaign", "State", "Experiment", "Type", "Progress", "Deadline", "Expected end"]
 _COLUMNS += ["Requested", "Priority", "Requester", "Created"]
 
 
@@ -61,7 +61,7 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
 
 
 def _cells(row: Request) -> list[object]:
-    texts: list[object] = [row.key, row.title, row.get_state_display(), row.experiment, row.workflow.type]
+    texts: list[object] = [row.key, row.title, row.campaign, row.get_state_display(), row.experiment, row.workflow.type]
     texts += [None if row.part_done is None else f"{100 * row.part_done:.1f} %", row.deadline, row.expected_end]
     texts += [row.get_requested_priority_display(), row.level, row.created_by]
     return ["" if text is None else text for text in (*texts, row.created_at.isoformat(timespec="seconds"))]

@@ -1,0 +1,99 @@
+"""Campaigns: the requests of an experiment that carry one name, with totals over them."""
+
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models.functions import Coalesce
+
+from apps.production.enums import CLOSED, PHASES, RequestState
+from apps.production.models import Attention, Request, Stage
+
+_DONE = (RequestState.DONE, RequestState.DONE_PARTIAL)
+
+
+@dataclass
+class Campaign:
+    """Totals of the requests with one campaign name; rejected, cancelled and superseded ones are only in `dropped`.
+
+    `jobs` are those requested, `completed` those of them that have completed: all of a done request. `deadline` is
+    the next and `expected_end` the last of the open requests. `phases` counts requests by the state shown to users.
+    """
+
+    name: str
+    experiment: str
+    experiment_key: str
+    requests: int = 0
+    open: int = 0
+    done: int = 0
+    dropped: int = 0
+    attention: int = 0
+    jobs: int = 0
+    completed: float = 0.0
+    deadline: date | None = None
+    expected_end: date | None = None
+    without_end: int = 0
+    newest: int = 0
+    phases: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def part_done(self) -> float | None:
+        """Return the part of the requested jobs that has completed, 0 to 1; None if none are requested."""
+        return self.completed / self.jobs if self.jobs else None
+
+    @property
+    def query(self) -> str:
+        """Return the query of the request list that shows its requests."""
+        return urlencode({"experiment": self.experiment_key, "campaign": self.name})
+
+    def add(self, state: RequestState, row: dict[str, Any]) -> None:
+        """Add the requests in one state, as `_by_state` counts them."""
+        self.newest = max(self.newest, row["newest"])
+        if state in CLOSED and state not in _DONE:
+            self.dropped += row["count"]
+            return
+        self.requests += row["count"]
+        phase = PHASES[state][0]
+        self.phases[phase] = self.phases.get(phase, 0) + row["count"]
+        self.jobs += row["wanted_jobs"]
+        if state in _DONE:
+            self.done += row["count"]
+            self.completed += row["wanted_jobs"]
+            return
+        self.open += row["count"]
+        self.attention += row["marked"]
+        self.completed += row["completed"]
+        self.without_end += row["without_end"]
+        self.deadline = min((day for day in (self.deadline, row["due"]) if day), default=None)
+        self.expected_end = max((day for day in (self.expected_end, row["end"]) if day), default=None)
+
+
+def campaigns_of(requests: QuerySet[Request]) -> list[Campaign]:
+    """Return the campaigns of these requests in one query, the one with the newest request first."""
+    found: dict[tuple[str, str], Campaign] = {}
+    for row in _by_state(requests.exclude(campaign="")):
+        key, name = row["experiment__key"], row["campaign"]
+        campaign = found.setdefault((key, name), Campaign(name, row["experiment__name"], key))
+        campaign.add(RequestState(row["state"]), row)
+    return sorted(found.values(), key=lambda campaign: -campaign.newest)
+
+
+def _by_state(requests: QuerySet[Request]) -> Any:
+    """Return sums by experiment, campaign and state."""
+    stages = Stage.objects.filter(request=OuterRef("pk")).order_by().values("request")
+    sized = requests.order_by().annotate(
+        wanted=Coalesce(Subquery(stages.annotate(sum=Sum("jobs")).values("sum")), 0),
+        is_marked=Exists(Attention.objects.filter(request=OuterRef("pk"))),
+    )
+    return sized.values("experiment__key", "experiment__name", "campaign", "state").annotate(
+        newest=Max("pk"),
+        count=Count("pk"),
+        wanted_jobs=Sum("wanted"),
+        completed=Coalesce(Sum(F("wanted") * F("part_done")), 0.0),
+        marked=Count("pk", filter=Q(is_marked=True)),
+        due=Min("deadline"),
+        end=Max("expected_end"),
+        without_end=Count("pk", filter=Q(expected_end=None)),
+    )

@@ -1,0 +1,47 @@
+"""The list of campaigns; their requests are those of the request list with the filter of the campaign."""
+
+from django.core.paginator import Paginator
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.charts import Part, share_bar
+from apps.core.web.query import read_query
+from apps.core.web.tables import csv_file
+from apps.production.domain.campaigns import Campaign, campaigns_of
+from apps.production.models import Request
+from apps.production.permissions import visible_experiments
+
+PAGE_SIZE = 50
+_COLUMNS = ["Campaign", "Experiment", "Requests", "Open", "Done", "Need attention", "Jobs", "Completed jobs"]
+_COLUMNS += ["Deadline", "Expected end"]
+
+
+@require_safe
+def campaigns(request: AuthenticatedRequest) -> HttpResponse:
+    """List campaigns with totals, `?experiment=` those of one experiment; `?format=csv` gives all as a file."""
+    experiments = {each.key: each for each in visible_experiments(request.user)}
+    chosen = read_query(request, "experiment", experiments.get, expected="an experiment")
+    requests = Request.objects.visible_to(request.user)
+    found = campaigns_of(requests.filter(experiment=chosen) if chosen else requests)
+    if request.GET.get("format") == "csv":
+        return csv_file("campaigns", _COLUMNS, map(_cells, found))
+    page = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
+    context = {
+        "experiments": experiments.values(),
+        "chosen": chosen,
+        "page": page,
+        "rows": [(each, _bar(each)) for each in page.object_list],
+    }
+    return render(request, "production/campaigns.html", context)
+
+
+def _bar(campaign: Campaign) -> str:
+    words = f"{campaign.completed:,.0f} of {campaign.jobs:,} jobs completed"
+    return share_bar([Part("ok", campaign.completed, words)], sentence=words, whole=campaign.jobs)
+
+
+def _cells(row: Campaign) -> list[object]:
+    counts: list[object] = [row.name, row.experiment, row.requests, row.open, row.done, row.attention, row.jobs]
+    return [*counts, f"{row.completed:.0f}", row.deadline or "", row.expected_end or ""]

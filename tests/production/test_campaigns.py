@@ -1,0 +1,52 @@
+"""Campaigns: totals are those of a recount, and nobody sees the requests of others in them."""
+
+from datetime import date
+
+from apps.production.domain.campaigns import campaigns_of
+from apps.production.domain.content.stages import content_of
+from apps.production.domain.requests.drafts import save_draft
+from apps.production.enums import RequestState as S
+from apps.production.models import Attention, Request, Stage
+from tests.factories.requests import AT, content, draft, request_in, stage
+
+
+def test_totals_count_each_request_once(nova, dune, liaison, other_liaison, approver, client, django_assert_num_queries):
+    who = {"by": liaison, "experiment": nova, "approver": approver, "campaign": "MC2026a"}
+    states = (S.DRAFT, S.RUNNING, S.DONE, S.REJECTED)
+    _, running, done, _ = (request_in(state, **who, deadline=date(2026, 12, day)) for day, state in enumerate(states, 10))
+    draft(other_liaison, dune, campaign="MC2026a")
+    draft(liaison, nova)
+    Request.objects.filter(pk=running.pk).update(part_done=0.25, expected_end=date(2027, 1, 5))
+    for kind in ("late", "idle"):
+        Attention.objects.create(request=running, kind=kind, since=AT, words="x")
+    with django_assert_num_queries(1):
+        (found,) = campaigns_of(Request.objects.filter(experiment=nova))
+    jobs = sum(each.jobs for each in Stage.objects.filter(request=running))
+    assert (found.requests, found.open, found.done, found.dropped, found.attention) == (3, 2, 1, 1, 1)
+    assert (found.jobs, found.completed, found.part_done) == (3 * jobs, 1.25 * jobs, 1.25 / 3)
+    assert (found.deadline, found.expected_end, found.without_end) == (date(2026, 12, 10), date(2027, 1, 5), 1)
+
+    client.force_login(liaison)
+    page = client.get("/requests/campaigns/")
+    assert [row for row, _ in page.context["rows"]] == [found]
+    rows = client.get(f"/requests/?{found.query}").context["page"].rows
+    assert {row.key for row in rows} >= {running.key, done.key}
+    assert len(rows) == 4
+    assert "MC2026a,NOvA,3,2,1,1" in b"".join(client.get("/requests/campaigns/?format=csv")).decode()
+    told = client.get("/api/v1/campaigns/").json()
+    assert [(each["name"], each["experiment"], each["requests"]) for each in told] == [("MC2026a", "NOVA", 3)]
+    client.force_login(approver)
+    assert {row.experiment_key for row, _ in client.get("/requests/campaigns/").context["rows"]} == {"NOVA", "DUNE"}
+
+
+def test_campaign_of_a_queued_request_changes_without_new_signatures(nova, liaison, approver, client):
+    wanted = request_in(S.QUEUED, by=liaison, experiment=nova, approver=approver)
+    one = content(stages=(stage(), stage("simulation")), campaign="MC2026a")
+    save_draft(request=wanted, content=one, version=wanted.version, by=liaison, at=AT)
+    wanted.refresh_from_db()
+    assert (wanted.state, content_of(wanted).campaign) == (S.QUEUED, "MC2026a")
+    client.force_login(liaison)
+    assert client.get(f"/api/v1/requests/{wanted.key}/").json()["campaign"] == "MC2026a"
+    assert "campaign: MC2026a" in client.get(f"/requests/{wanted.key}/yaml/").text
+    assert "campaign=MC2026a" in client.get(f"/requests/{wanted.key}/").text
+    assert 'value="MC2026a"' in client.get(f"/requests/{wanted.key}/edit/").text
