@@ -10,10 +10,14 @@ from apps.production.models import Attention, Request, Stage
 from tests.factories.requests import AT, content, draft, request_in, stage
 
 
-def test_totals_count_each_request_once(nova, dune, liaison, other_liaison, approver, client, django_assert_num_queries):
+def test_totals_count_each_request_once(
+    nova, dune, liaison, other_liaison, approver, client, django_assert_num_queries
+):
     who = {"by": liaison, "experiment": nova, "approver": approver, "campaign": "MC2026a"}
     states = (S.DRAFT, S.RUNNING, S.DONE, S.REJECTED)
-    _, running, done, _ = (request_in(state, **who, deadline=date(2026, 12, day)) for day, state in enumerate(states, 10))
+    _, running, done, _ = (
+        request_in(state, **who, deadline=date(2026, 12, day)) for day, state in enumerate(states, 10)
+    )
     draft(other_liaison, dune, campaign="MC2026a")
     draft(liaison, nova)
     Request.objects.filter(pk=running.pk).update(part_done=0.25, expected_end=date(2027, 1, 5))
