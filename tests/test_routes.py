@@ -116,6 +116,8 @@ EXPECTED = {
     "api:queue-move": OPG_APPROVER,
     "api:queue-undo-move": OPG_APPROVER,
     "api:queue-what-if": NONE,
+    "api:saved-view-detail": NONE,  # there is none yet
+    "api:saved-view-list": ALL,
     "api:shares": OPG,
     "api:shares-what-if": OPG,
     "api:reference": ALL,

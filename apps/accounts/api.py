@@ -4,16 +4,18 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
+from rest_framework import mixins, serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 from rest_framework.viewsets import GenericViewSet
 
-from apps.accounts.models import User
+from apps.accounts import domain
+from apps.accounts.models import Experiment, SavedView, User
 from apps.core.api.input import checked_data
 from apps.core.api.views import StrictView
 
@@ -115,3 +117,74 @@ def command(
         return described(action(detail=True, methods=["post"], **route)(call))
 
     return declare
+
+
+class SavedViewReader(serializers.ModelSerializer[SavedView]):
+    """A list with its filters; `experiment` is the one it is shared with, null if only the owner sees it."""
+
+    owner = serializers.CharField(source="owner.username", read_only=True)
+    experiment = serializers.CharField(source="experiment.key", read_only=True, allow_null=True, default=None)
+
+    class Meta:
+        model = SavedView
+        fields = ["id", "owner", "path", "name", "query", "experiment"]
+        read_only_fields = fields
+
+
+class _Shareable(serializers.SlugRelatedField[Experiment]):
+    """Key of an experiment with which the user can share views; any other does not exist for them."""
+
+    def get_queryset(self) -> QuerySet[Experiment]:
+        request = self.context.get("request")
+        return domain.shareable(request.user) if request else Experiment.objects.none()
+
+
+class SavedViewChange(serializers.Serializer[Any]):
+    """Fields not sent stay unchanged."""
+
+    name = serializers.CharField(max_length=60, required=False)
+    query = serializers.CharField(max_length=domain.MOST_QUERY, required=False, allow_blank=True)
+    experiment = _Shareable("key", queryset=Experiment.objects.none(), required=False, allow_null=True)
+
+    def validate_query(self, query: str) -> str:
+        return domain.kept_query(query)
+
+
+class SavedViewWriter(SavedViewChange):
+    """A view of the list at `path`, such as `/requests/`. Your view of that name is replaced."""
+
+    path = serializers.CharField(max_length=100, validators=[domain.is_list_path])
+    name = serializers.CharField(max_length=60)
+    query = serializers.CharField(max_length=domain.MOST_QUERY, default="", allow_blank=True)
+
+
+_PATH = OpenApiParameter("path", str, description="Only views of this list, such as `/requests/`.")
+
+
+@extend_schema_view(list=extend_schema(parameters=[_PATH]))
+class SavedViewViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet[SavedView]):
+    """Your saved views, and those shared with your experiments."""
+
+    serializer_class = SavedViewReader
+    lookup_value_regex = "[0-9]{1,18}"
+
+    def get_queryset(self) -> QuerySet[SavedView]:
+        found = domain.views_for(self.request.user)
+        path = self.request.query_params.get("path")
+        return found.filter(path=path) if path and self.action == "list" else found
+
+    @command(SavedViewWriter, SavedViewReader, code=201)
+    def create(self, *, by: User, at: Any, **given: Any) -> SavedView:
+        """Save a view; with `experiment`, its members see it too."""
+        return domain.save_view(owner=by, **given)
+
+    @command(SavedViewChange, SavedViewReader, allowed=domain.check_owner)
+    def partial_update(self, view: SavedView, *, by: User, at: Any, **given: Any) -> SavedView:
+        """Rename, change or share a view of your own."""
+        now = {"name": view.name, "query": view.query, "experiment": view.experiment}
+        return domain.save_view(owner=by, view=view, path=view.path, **{**now, **given})
+
+    @command(code=204, allowed=domain.check_owner)
+    def destroy(self, view: SavedView, **given: Any) -> None:
+        """Delete a view of your own."""
+        view.delete()

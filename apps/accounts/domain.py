@@ -4,13 +4,16 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 from zoneinfo import available_timezones
 
 from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
+from django.http import QueryDict
 
 from apps.accounts.enums import Role, TokenScope
 from apps.accounts.models import UNKNOWN_ZONE, ApiToken, Experiment, Membership, Principal, SavedView, User
@@ -226,13 +229,44 @@ def _follow_groups(user: User, groups: frozenset[str], at: datetime) -> None:
 
 #: The most views that a user saves of one list.
 MAX_VIEWS = 30
+MOST_QUERY = 2_000
+#: What belongs to a page of a list or its format, not to the view.
+_NOT_KEPT = {"after", "format"}
+#: Raises `ValidationError` for what is not the path of a page, such as the address of another host.
+is_list_path = RegexValidator(r"\A/([\w-]+/)+\Z", "Enter the path of a list, such as /requests/.")
 
 
-def views_for(user: User, path: str) -> QuerySet[SavedView]:
-    """Return a user's own views of a list, and those shared with the user's experiments."""
+def normal_query(query: str) -> str:
+    """Return a query in one order of its parameters, so that equal views have equal queries."""
+    pairs = [(name, value) for name, values in QueryDict(query).lists() for value in values if value]
+    return urlencode(sorted(pair for pair in pairs if pair[0] not in _NOT_KEPT))
+
+
+def kept_query(query: str) -> str:
+    """Return the normal query; raises `ValidationError` if it is too long, as encoded it is longer."""
+    normal = normal_query(query)
+    if len(normal) > MOST_QUERY:
+        raise ValidationError("These filters are too long to be kept.")
+    return normal
+
+
+def shareable(user: User) -> QuerySet[Experiment]:
+    """Return the experiments with which a user can share views."""
+    scope = scope_of(user)
+    return Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
+
+
+def views_for(user: User) -> QuerySet[SavedView]:
+    """Return a user's own views of lists, and those shared with the user's experiments."""
     scope, shared = scope_of(user), Q(experiment__isnull=False)
     shared &= Q() if scope.sees_all else Q(experiment__in=scope.experiments)
-    return SavedView.objects.filter(Q(owner=user) | shared, path=path).select_related("owner", "experiment")
+    return SavedView.objects.filter(Q(owner=user) | shared).select_related("owner", "experiment")
+
+
+def check_owner(user: User, view: SavedView) -> None:
+    """Raise `NotAllowed` unless the view is the user's own."""
+    if view.owner_id != user.pk:
+        raise NotAllowed("Only the owner can change a view.")
 
 
 @transaction.atomic
@@ -249,8 +283,8 @@ def save_view(
 
     Raises `NotAllowed`, `InvalidFields`.
     """
-    if view is not None and view.owner_id != owner.pk:
-        raise NotAllowed("Only the owner can change a view.")
+    if view is not None:
+        check_owner(owner, view)
     if experiment is not None and not scope_of(owner).sees(experiment.pk):
         raise NotAllowed("You can share views only with your experiments.")
     User.objects.select_for_update().get(pk=owner.pk)

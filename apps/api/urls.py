@@ -2,6 +2,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.urls import include, path
 from rest_framework.routers import DefaultRouter
 
+from apps.accounts.api import SavedViewViewSet
 from apps.api.views import IndexView, SchemaView, VersionView, reference
 from apps.archive.api.capture import ReceiveBatch, Report
 from apps.archive.api.jobs import ArchivedJobViewSet
@@ -46,6 +47,7 @@ router.register("templates", TemplateViewSet, basename="template")
 router.register("inbox", InboxViewSet, basename="inbox")
 router.register("delegations", DelegationViewSet, basename="delegation")
 router.register("workflow-types", WorkflowViewSet, basename="workflow-type")
+router.register("saved-views", SavedViewViewSet, basename="saved-view")
 router.register("holds", HoldViewSet, basename="hold")
 router.register("queue", QueueViewSet, basename="queue")
 router.register("progress", ProgressViewSet, basename="progress")

@@ -42,6 +42,32 @@ def test_views_are_saved_shared_renamed_and_deleted(nova, dune, liaison, other_l
     assert chips(client) == []
 
 
+def test_saved_views_in_the_api(nova, liaison, other_liaison, client):
+    client.force_login(liaison)
+    url, kind = "/api/v1/saved-views/", "application/json"
+    sent = {"path": LIST, "name": "Running", "query": "state=running&sort=-deadline&after=x", "experiment": "NOVA"}
+    made = client.post(url, sent, kind)
+    assert made.status_code == 201, made.text
+    one = made.json()
+    assert (one["query"], one["experiment"], chips(client)) == ("sort=-deadline&state=running", "NOVA", ["Running"])
+    wrong = {"path": "//evil.example.org/", "experiment": "DUNE", "query": f"text={'é' * 1900}"}
+    assert set(client.post(url, {**sent, **wrong}, kind).json()) >= {"path", "experiment", "query"}
+
+    client.force_login(person("colleague", ("liaison", nova)))
+    assert [each["name"] for each in client.get(f"{url}?path={LIST}").json()["results"]] == ["Running"]
+    assert client.get(f"{url}?path=/jobs/").json()["results"] == []
+    assert client.patch(f"{url}{one['id']}/", {"name": "Mine"}, kind).status_code == 403
+    assert client.delete(f"{url}{one['id']}/").status_code == 403
+    client.force_login(other_liaison)
+    assert client.get(f"{url}{one['id']}/").status_code == 404
+
+    client.force_login(liaison)
+    changed = client.patch(f"{url}{one['id']}/", {"name": "Mine", "experiment": None}, kind).json()
+    assert (changed["name"], changed["experiment"], changed["query"]) == ("Mine", None, one["query"])
+    assert client.delete(f"{url}{one['id']}/").status_code == 204
+    assert not SavedView.objects.exists()
+
+
 def test_address_of_a_view_is_a_list_of_the_portal(liaison, client):
     client.force_login(liaison)
     for path in ("//evil.example.org/", "https://evil.example.org/", "requests", "/a\n/"):

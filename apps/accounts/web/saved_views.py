@@ -1,63 +1,47 @@
 """Saved views of lists: save, rename, share and delete."""
 
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
-from django.core.validators import RegexValidator
-from django.http import HttpResponse, QueryDict
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_POST
 
 from apps.accounts import domain
 from apps.accounts.models import Experiment, SavedView, User
-from apps.accounts.permissions import scope_of
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
-
-#: What belongs to a page of a list or its format, not to the view.
-_NOT_KEPT = {"after", "format"}
-MOST_QUERY = 2_000
 
 
 class ViewForm(forms.Form):
     """Name and sharing of a view, and the list with its query."""
 
-    path = forms.CharField(max_length=100, validators=[RegexValidator(r"\A/([\w-]+/)+\Z")])
+    path = forms.CharField(max_length=100, validators=[domain.is_list_path])
     name = forms.CharField(max_length=60)
-    query = forms.CharField(max_length=MOST_QUERY, required=False)
+    query = forms.CharField(max_length=domain.MOST_QUERY, required=False)
     experiment = forms.ModelChoiceField(queryset=Experiment.objects.none(), to_field_name="key", required=False)
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["experiment"].queryset = shareable(user)  # type: ignore[attr-defined]
+        self.fields["experiment"].queryset = domain.shareable(user)  # type: ignore[attr-defined]
 
     def clean_query(self) -> str:
         """Return the query in one order of its parameters, so that equal views have equal queries."""
-        query = normal_query(self.cleaned_data["query"])
-        if len(query) > MOST_QUERY:  # encoded it is longer
-            raise forms.ValidationError("These filters are too long to be kept.")
-        return query
-
-
-def shareable(user: User) -> Any:
-    """Return the experiments with which a user can share views."""
-    scope = scope_of(user)
-    return Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
-
-
-def normal_query(query: str) -> str:
-    pairs = [(name, value) for name, values in QueryDict(query).lists() for value in values if value]
-    return urlencode(sorted(pair for pair in pairs if pair[0] not in _NOT_KEPT))
+        return domain.kept_query(self.cleaned_data["query"])
 
 
 def views_context(request: AuthenticatedRequest) -> dict[str, Any]:
     """Return what `accounts/_saved_views.html` shows on the list that is requested."""
-    shown = normal_query(request.META.get("QUERY_STRING", ""))
-    found = list(domain.views_for(request.user, request.path))
+    shown = domain.normal_query(request.META.get("QUERY_STRING", ""))
+    found = list(domain.views_for(request.user).filter(path=request.path))
     current = next((view for view in found if view.query == shown), None)
-    return {"saved_views": found, "current_view": current, "view_query": shown, "view_groups": shareable(request.user)}
+    return {
+        "saved_views": found,
+        "current_view": current,
+        "view_query": shown,
+        "view_groups": domain.shareable(request.user),
+    }
 
 
 @require_POST
