@@ -185,6 +185,6 @@ class SavedViewViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiView
         return domain.save_view(owner=by, view=view, path=view.path, **{**now, **given})
 
     @command(code=204, allowed=domain.check_owner)
-    def destroy(self, view: SavedView, **given: Any) -> None:
+    def destroy(self, view: SavedView, *, by: User, at: Any) -> None:
         """Delete a view of your own."""
-        view.delete()
+        domain.delete_view(view=view, by=by)

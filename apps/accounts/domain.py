@@ -269,6 +269,12 @@ def check_owner(user: User, view: SavedView) -> None:
         raise NotAllowed("Only the owner can change a view.")
 
 
+def delete_view(*, view: SavedView, by: User) -> None:
+    """Delete a view. Raises `NotAllowed` unless it is the user's own."""
+    check_owner(by, view)
+    view.delete()
+
+
 @transaction.atomic
 def save_view(
     *,
