@@ -37,6 +37,7 @@ def test_totals_count_each_request_once(
     assert {row.key for row in rows} >= {running.key, done.key}
     assert len(rows) == 4
     assert "MC2026a,NOvA,3,2,1,1" in b"".join(client.get("/requests/campaigns/?format=csv")).decode()
+    assert client.get("/requests/known/?kind=campaign&text=2026").json() == {"values": ["MC2026a"]}
     told = client.get("/api/v1/campaigns/").json()
     assert [(each["name"], each["experiment"], each["requests"]) for each in told] == [("MC2026a", "NOVA", 3)]
     client.force_login(approver)

@@ -11,8 +11,9 @@ from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
 
-#: The columns of stages from which the values of each kind come.
+#: The columns from which the values of each kind come: of requests for campaigns, of their stages for all others.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "campaign": ("campaign",),
     "release": ("release",),
     "configuration": ("configuration",),
     "dataset": ("output_dataset", "input_dataset"),
@@ -21,15 +22,15 @@ MOST = 20
 
 
 def known_values(requests: QuerySet[Request], *, kind: str, text: str = "", most: int = MOST) -> list[str]:
-    """Return values of a kind in the stages of these requests that contain a text, the last used first.
+    """Return values of a kind in these requests and their stages that contain a text, the last used first.
 
     Raises `KeyError` for a kind that is not in `COLUMNS`.
     """
     last: dict[str, int] = {}
     for column in COLUMNS[kind]:
-        stages = Stage.objects.filter(request__in=requests.order_by(), **{f"{column}__icontains": text})
-        found = stages.exclude(**{column: ""}).order_by().values_list(column).annotate(last=Max("pk"))
-        for value, place in found.order_by("-last")[:most]:
+        rows = requests if kind == "campaign" else Stage.objects.filter(request__in=requests.order_by())
+        fitting = rows.filter(**{f"{column}__icontains": text}).exclude(**{column: ""}).order_by()
+        for value, place in fitting.values_list(column).annotate(last=Max("pk")).order_by("-last")[:most]:
             last[value] = max(place, last.get(value, 0))
     return sorted(last, key=lambda value: -last[value])[:most]
 
