@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 from zoneinfo import available_timezones
 
 from django.conf import settings
@@ -13,7 +13,6 @@ from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
-from django.http import QueryDict
 
 from apps.accounts.enums import Role, TokenScope
 from apps.accounts.models import UNKNOWN_ZONE, ApiToken, Experiment, Membership, Principal, SavedView, User
@@ -238,8 +237,7 @@ is_list_path = RegexValidator(r"\A/([\w-]+/)+\Z", "Enter the path of a list, suc
 
 def normal_query(query: str) -> str:
     """Return a query in one order of its parameters, so that equal views have equal queries."""
-    pairs = [(name, value) for name, values in QueryDict(query).lists() for value in values if value]
-    return urlencode(sorted(pair for pair in pairs if pair[0] not in _NOT_KEPT))
+    return urlencode(sorted(pair for pair in parse_qsl(query) if pair[0] not in _NOT_KEPT))
 
 
 def kept_query(query: str) -> str:
