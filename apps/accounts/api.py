@@ -165,6 +165,7 @@ _PATH = OpenApiParameter("path", str, description="Only views of this list, such
 class SavedViewViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiViewSet[SavedView]):
     """Your saved views, and those shared with your experiments."""
 
+    queryset = SavedView.objects.none()
     serializer_class = SavedViewReader
     lookup_value_regex = "[0-9]{1,18}"
 
