@@ -4,10 +4,12 @@ import stat
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.test import TestCase
 
 from apps.accounts.models import User
 from apps.clusters.models import Cluster
@@ -25,19 +27,12 @@ from apps.statusboard.models import MonitoringSource, Service, StateInterval
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HISTORY = timedelta(hours=4)
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    load(tmp_path / "demo", AT, HISTORY)
-    return tmp_path / "demo"
-
 
 def counts() -> list[int]:
     return [model.objects.count() for model in (User, Service, MonitoringSource, Request, Event, Cluster)]
 
 
+@pytest.mark.django_db
 def test_demo_is_refused_without_the_setting(settings: object, tmp_path: Path) -> None:
     settings.DEMO = False
     with pytest.raises(CommandError, match="DEMO=true"):
@@ -45,70 +40,82 @@ def test_demo_is_refused_without_the_setting(settings: object, tmp_path: Path) -
     assert counts() == [0] * 6
 
 
-def test_demo_prints_its_logins(settings: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_prints_its_logins(
+    settings: object, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings.DEMO = True
+    monkeypatch.setattr("apps.demo.management.commands.demo.load", lambda *_: None)
     call_command(Command(), dir=tmp_path)
 
     lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
     assert lines == [[person.username, PASSWORD] for person in LOGINS]
-    assert User.objects.get(username="admin").is_superuser
 
 
-def test_finished_requests_have_their_jobs(directory: Path) -> None:
-    done = Request.objects.get(title="Near detector calibration muons")
-    (stage,) = progress_of(done)
-    assert (stage.completed, stage.wanted, stage.sums.failed) == (800, 800, 0)
+class TestLoadedDemo(TestCase):
+    """The demo is loaded once for all these tests: that is the slow part."""
 
+    directory: Path
 
-def test_demo_run_again_changes_nothing(directory: Path) -> None:
-    before, token = counts(), (directory / "feed-token").read_text()
-    campaigns = (directory / "campaigns.json").read_bytes()
+    @classmethod
+    def setUpTestData(cls) -> None:
+        cls.directory = Path(cls.enterClassContext(TemporaryDirectory()))
+        load(cls.directory, AT, HISTORY)
 
-    load(directory, AT + timedelta(hours=5))
+    def test_administrator_is_superuser(self) -> None:
+        assert User.objects.get(username="admin").is_superuser
 
-    assert counts() == before
-    assert (directory / "feed-token").read_text() == token
-    assert (directory / "campaigns.json").read_bytes() == campaigns
+    def test_finished_requests_have_their_jobs(self) -> None:
+        done = Request.objects.get(title="Near detector calibration muons")
+        (stage,) = progress_of(done)
+        assert (stage.completed, stage.wanted, stage.sums.failed) == (800, 800, 0)
 
+    def test_demo_run_again_changes_nothing(self) -> None:
+        before, token = counts(), (self.directory / "feed-token").read_text()
+        campaigns = (self.directory / "campaigns.json").read_bytes()
 
-def test_demo_requests_are_in_every_state_with_their_history(directory: Path) -> None:
-    states = Counter(Request.objects.values_list("state", flat=True))
-    assert states == {
-        "running": 4, "queued": 9, "testing": 1, "on_hold": 1, "done": 3, "done_partial": 1, "data_quality": 1,
-        "rejected": 1, "cancelled": 2, "changes_requested": 1, "awaiting_approval": 5, "draft": 1,
-    }  # fmt: skip
-    for request in Request.objects.all():
-        times = [event.at for event in events_of(request)]
-        assert times == sorted(times)
-        assert times[-1] < AT
+        load(self.directory, AT + timedelta(hours=5))
 
+        assert counts() == before
+        assert (self.directory / "feed-token").read_text() == token
+        assert (self.directory / "campaigns.json").read_bytes() == campaigns
 
-def test_demo_campaigns_are_stages_of_approved_requests(directory: Path) -> None:
-    campaigns = read_campaigns(directory / "campaigns.json")
-    for campaign in campaigns:
-        if campaign.request:
-            request = Request.objects.get(key=campaign.request, state="running", experiment__key=campaign.experiment)
-            stage = request.stages.get(name=campaign.stage)
-            assert (stage.release, stage.configuration) == (campaign.release, campaign.config)
-    assert {campaign.experiment for campaign in campaigns} == {"NOVA", "DUNE", "MU2E"}
+    def test_demo_requests_are_in_every_state_with_their_history(self) -> None:
+        states = Counter(Request.objects.values_list("state", flat=True))
+        assert states == {
+            "running": 4, "queued": 9, "testing": 1, "on_hold": 1, "done": 3, "done_partial": 1, "data_quality": 1,
+            "rejected": 1, "cancelled": 2, "changes_requested": 1, "awaiting_approval": 5, "draft": 1,
+        }  # fmt: skip
+        for request in Request.objects.all():
+            times = [event.at for event in events_of(request)]
+            assert times == sorted(times)
+            assert times[-1] < AT
 
+    def test_demo_campaigns_are_stages_of_approved_requests(self) -> None:
+        campaigns = read_campaigns(self.directory / "campaigns.json")
+        for campaign in campaigns:
+            if campaign.request:
+                request = Request.objects.get(
+                    key=campaign.request, state="running", experiment__key=campaign.experiment
+                )
+                stage = request.stages.get(name=campaign.stage)
+                assert (stage.release, stage.configuration) == (campaign.release, campaign.config)
+        assert {campaign.experiment for campaign in campaigns} == {"NOVA", "DUNE", "MU2E"}
 
-def test_demo_token_is_private_and_valid(directory: Path) -> None:
-    path = directory / "feed-token"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert authenticate_source(slug=SOURCE, token=path.read_text()) is not None
+    def test_demo_token_is_private_and_valid(self) -> None:
+        path = self.directory / "feed-token"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert authenticate_source(slug=SOURCE, token=path.read_text()) is not None
 
-    path.unlink()
-    load(directory, AT)
-    assert authenticate_source(slug=SOURCE, token=path.read_text()) is not None
+        path.unlink()
+        load(self.directory, AT)
+        assert authenticate_source(slug=SOURCE, token=path.read_text()) is not None
 
-
-def test_demo_services_were_watched_through_the_history(directory: Path) -> None:
-    moment = AT - timedelta(hours=3)
-    states = {
-        interval.service.slug: interval.state
-        for interval in StateInterval.objects.current(moment).select_related("service")
-    }
-    watched = ("samweb", "dcache", "cvmfs", "conditions-db", "farm")
-    assert {states[slug] for slug in watched} == {"up"}
-    assert states["beam-db"] == "unknown"
+    def test_demo_services_were_watched_through_the_history(self) -> None:
+        moment = AT - timedelta(hours=3)
+        states = {
+            interval.service.slug: interval.state
+            for interval in StateInterval.objects.current(moment).select_related("service")
+        }
+        watched = ("samweb", "dcache", "cvmfs", "conditions-db", "farm")
+        assert {states[slug] for slug in watched} == {"up"}
+        assert states["beam-db"] == "unknown"

@@ -1,4 +1,4 @@
-"""Jobs of the demo's requests that were produced before the simulated cluster's own history begins."""
+"""Jobs of the demo's requests that the portal submitted before the simulated cluster's own history begins."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -6,54 +6,62 @@ from datetime import datetime, timedelta
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, JobState
 from apps.clusters.schedulers.simulated import PARTITION
-from apps.core.domain.events import events_of
 from apps.jobs.domain.collection import store_records
-from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.origin import attach_origin, record_array
 from apps.jobs.models import Job
-from apps.production.enums import RequestState
-from apps.production.models import Request, Stage
+from apps.production.domain.content.stages import content_of
+from apps.production.enums import PORTAL
+from apps.production.models import Request
+from apps.submission.domain.assignment import choose_cluster
+from apps.submission.domain.dispatch import refresh_progress
+from apps.submission.domain.plan import plan_jobs
+from apps.submission.domain.scripts import plan_stage
+from apps.submission.domain.submissions import publish_event
+from apps.submission.enums import SubmissionState
+from apps.submission.models import Submission
 
-_PRODUCED = [RequestState.DATA_QUALITY, RequestState.DONE, RequestState.DONE_PARTIAL]
 #: Below the IDs that the simulated cluster gives.
 _FIRST_ID = 1_000
-_HALF_DAY = timedelta(hours=12)
+_SPREAD = timedelta(hours=6)
 
 
-def store_finished_jobs(*, cluster: Cluster, at: datetime) -> int:
-    """Store one completed job for each requested one of the produced requests that have none; return how many."""
-    stored = 0
-    produced = Request.objects.filter(state__in=_PRODUCED, job_records=None, work_began_at__isnull=False)
-    for request in produced.order_by("pk"):
-        ended_at = events_of(request).filter(new=RequestState.COMPLETING).values_list("at", flat=True).first()
-        stages = list(request.stages.order_by("position"))
-        if ended_at is None or request.work_began_at is None:
-            continue
-        span = (ended_at - request.work_began_at) / len(stages)
-        for stage in stages:
-            begin = request.work_began_at + stage.position * span
-            records = list(_records(stage, request, begin, begin + span))
-            stored += store_records(cluster=cluster, records=records, at=at)[0]
-            spool_id = records[0].spool_id if records else ""
-            jobs = Job.objects.filter(cluster=cluster, spool_id=spool_id, claimed_key="").values_list("pk", flat=True)
-            attach_origin(origins=dict.fromkeys(jobs, (request.key, stage.name)), at=at)
-    recompute_dirty_hours(at=at)
-    return stored
+def submit_stage(*, request: Request, name: str, cluster: Cluster, at: datetime) -> Submission:
+    """Store all jobs of a stage as one array that the cluster accepted, as dispatch does; return it."""
+    stage = request.stages.get(name=name)
+    if not hasattr(request, "assignment"):
+        choose_cluster(request=request, cluster=cluster, by=PORTAL, at=at)
+    plan = plan_stage(key=request.key, content=content_of(request), position=stage.position)
+    sent = plan_jobs(request=request, cluster=cluster, plan=plan, by=PORTAL, at=at, first=0, tasks=stage.jobs or 1)
+    sent.spool_id, sent.state = str(_FIRST_ID + sent.pk), SubmissionState.SENT
+    sent.sending_at, sent.sent_at, sent.attempts = at, at, 1
+    sent.save(update_fields=["spool_id", "state", "sending_at", "sent_at", "attempts"])
+    record_array(cluster=cluster, spool_id=sent.spool_id, request=request, sent_at=at, at=at)
+    publish_event("submission.sent", sent, at)
+    return sent
 
 
-def _records(stage: Stage, request: Request, begin: datetime, end: datetime) -> Iterator[JobRecord]:
-    """Yield a job of a stage for each requested one, all ended in the last half day of its time."""
-    account, array, count = request.experiment.key.lower(), _FIRST_ID + stage.pk, stage.jobs or 0
-    limit, memory = stage.wall_seconds or 3600, stage.memory_bytes or 2_000_000_000
+def complete_stage(*, request: Request, name: str, at: datetime) -> None:
+    """Store one completed job for each submitted one of a stage; the last of them ended a minute ago."""
+    sent = Submission.objects.select_related("cluster", "request__experiment").get(request=request, stage_name=name)
+    store_records(cluster=sent.cluster, records=list(_records(sent, at - timedelta(minutes=1))), at=at)
+    jobs = Job.objects.filter(cluster=sent.cluster, spool_id=sent.spool_id).values_list("pk", flat=True)
+    attach_origin(origins=dict.fromkeys(jobs, (request.key, name)), at=at)
+    refresh_progress(cluster=sent.cluster, at=at)
+
+
+def _records(sent: Submission, end: datetime) -> Iterator[JobRecord]:
+    """Yield a record for each job of an array, all ended in the last hours before `end`."""
+    account, array, begin = sent.request.experiment.key.lower(), int(sent.spool_id), sent.sent_at or sent.created_at
+    limit, memory = sent.asked["time_limit_seconds"], sent.asked["memory_bytes"]
     longest = int(min(limit * 0.8, (end - begin).total_seconds() / 2 - 60))
-    first = end - min((end - begin) / 2, _HALF_DAY)
-    for task in range(count):
+    first = end - min((end - begin) / 2, _SPREAD)
+    for task in range(sent.tasks):
         wall = longest * (70 + task * 37 % 30) // 100
-        ended_at = first + (task + 1) * (end - first) / count
+        ended_at = first + (task + 1) * (end - first) / sent.tasks
         yield JobRecord(
             job_id=f"{array}_{task}",
             raw_id=array * 100_000 + task,
-            spool_id=str(array),
+            spool_id=sent.spool_id,
             attempt=1,
             state=JobState.COMPLETED,
             exit_code=0,
@@ -71,5 +79,5 @@ def _records(stage: Stage, request: Request, begin: datetime, end: datetime) -> 
             partition=PARTITION,
             account=account,
             user=f"{account}pro",
-            name=stage.name,
+            name=sent.name,
         )

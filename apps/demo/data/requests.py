@@ -12,6 +12,8 @@ from django.utils import timezone
 from pydantic import TypeAdapter
 
 from apps.accounts.models import Experiment, User
+from apps.clusters.models import Cluster
+from apps.demo.data.finished import complete_stage, submit_stage
 from apps.demo.data.quality import report_all_output, report_faulty_output
 from apps.demo.simulation.world import CAMPAIGNS, Campaign
 from apps.production.domain.content.serialization import read_plain
@@ -22,11 +24,16 @@ from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.domain.types.declaration import general
 from apps.production.enums import Verb
 from apps.production.models import Request
+from apps.submission.domain.assignment import assign_request
 
 
 @dataclass(frozen=True)
 class Step:
-    """One action of a user: a verb, an edit of stages by name, a new priority, or a comment."""
+    """One action of a user: a verb, an edit of stages by name, a new priority, or a comment.
+
+    With `assign`, the portal submits the request from then on; `submits` and `completes` are stages whose jobs
+    are submitted or have all ended.
+    """
 
     hours_ago: float
     by: str
@@ -37,6 +44,9 @@ class Step:
     priority_class: str | None = None
     faulty_output: bool = False
     comment: str = ""
+    assign: bool = False
+    submits: str = ""
+    completes: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,9 @@ _STORIES = TypeAdapter(tuple[Story, ...]).validate_python(_DATA["stories"])
 
 
 @transaction.atomic
-def load_requests(*, experiments: dict[str, Experiment], users: dict[str, User], at: datetime) -> tuple[Campaign, ...]:
+def load_requests(
+    *, experiments: dict[str, Experiment], users: dict[str, User], cluster: Cluster, at: datetime
+) -> tuple[Campaign, ...]:
     """Create the requests, once, with every action in the order of time; return the campaigns that run for them."""
     found = {
         story.title: request
@@ -76,7 +88,7 @@ def load_requests(*, experiments: dict[str, Experiment], users: dict[str, User],
             if step is None:
                 found[story.title] = _draft(story, experiments[story.experiment], users[story.by], moment, at)
             else:
-                _perform(step, found[story.title], users, moment)
+                _perform(step, found[story.title], users, cluster, moment)
     keys = {story.campaigns: found[story.title].key for story in _STORIES if story.campaigns and story.title in found}
     return tuple(
         replace(campaign, request=keys.get(campaign.request, ""))
@@ -98,17 +110,17 @@ def _draft(story: Story, experiment: Experiment, by: User, moment: datetime, at:
     return create_draft(experiment=experiment, content=content, by=by, at=moment)
 
 
-def _perform(step: Step, request: Request, users: dict[str, User], at: datetime) -> None:
+def _perform(step: Step, request: Request, users: dict[str, User], cluster: Cluster, at: datetime) -> None:
     by = users[step.by]
     request.refresh_from_db()
-    if step.verb:
-        if step.verb in {Verb.DONE, Verb.DONE_PARTIAL}:
-            report_all_output(request=request, by=by, at=at, reason=step.reason)
-        SERVICES[step.verb](request=request, by=by, at=at, reason=step.reason)
-        if step.verb is Verb.SUBMIT:
-            check_request(request=request, at=at + timedelta(seconds=2))
-        if step.faulty_output:
-            report_faulty_output(request=request, users=users, at=at)
+    if step.assign:
+        assign_request(request=request, cluster=cluster, by=by, at=at, verb=step.verb, reason=step.reason)
+    elif step.submits:
+        submit_stage(request=request, name=step.submits, cluster=cluster, at=at)
+    elif step.completes:
+        complete_stage(request=request, name=step.completes, at=at)
+    elif step.verb:
+        _move(step, step.verb, request, users, at)
     elif step.priority is not None:
         number, name = step.priority, step.priority_class
         set_priority(request=request, priority=number, priority_class=name, by=by, at=at, reason=step.reason)
@@ -118,3 +130,14 @@ def _perform(step: Step, request: Request, users: dict[str, User], at: datetime)
         old = content_of(request)
         stages = tuple(replace(stage, **step.edit.get(stage.name, {})) for stage in old.stages)
         save_draft(request=request, content=replace(old, stages=stages), version=request.version, by=by, at=at)
+
+
+def _move(step: Step, verb: Verb, request: Request, users: dict[str, User], at: datetime) -> None:
+    by = users[step.by]
+    if verb in {Verb.DONE, Verb.DONE_PARTIAL}:
+        report_all_output(request=request, by=by, at=at, reason=step.reason)
+    SERVICES[verb](request=request, by=by, at=at, reason=step.reason)
+    if verb is Verb.SUBMIT:
+        check_request(request=request, at=at + timedelta(seconds=2))
+    if step.faulty_output:
+        report_faulty_output(request=request, users=users, at=at)

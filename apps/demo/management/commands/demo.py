@@ -17,11 +17,12 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.options import LOG_OWNERS
 from apps.clusters.schedulers.simulated import PARTITION
 from apps.demo.data.board import load_board
-from apps.demo.data.finished import store_finished_jobs
+from apps.demo.data.debugging import load_debug_profiles
 from apps.demo.data.people import LOGINS, PASSWORD, load_people
 from apps.demo.data.requests import load_requests
 from apps.demo.simulation.world import write_campaigns
 from apps.jobs.domain.collection import collect_again
+from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection
 
 HISTORY = timedelta(days=3)
@@ -58,23 +59,24 @@ def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
     begin, since = at - timedelta(days=40), at - history - timedelta(hours=1)
     experiments, users = load_people(begin)
     load_board(users=users, token_file=directory / "feed-token", since=since, at=at)
-    campaigns = load_requests(experiments=experiments, users=users, at=at)
+    load_debug_profiles(experiments)
+    cluster = _load_cluster(directory, since, at)
+    campaigns = load_requests(experiments=experiments, users=users, cluster=cluster, at=at)
     write_campaigns(directory / "campaigns.json", campaigns)
+    recompute_dirty_hours(at=at)
+
+
+def _load_cluster(directory: Path, since: datetime, at: datetime) -> Cluster:
     (directory / "spool").mkdir(mode=0o700, exist_ok=True)
     is_new = not Cluster.objects.filter(name=cluster_name()).exists()
     # The simulation writes the logs of all its users as the account that runs the demo.
     options = {"dir": str(directory), LOG_OWNERS: str(os.getuid())}
-    cluster = ensure_cluster(
-        name=cluster_name(),
-        scheduler="simulated",
-        options=options,
-        by="demo",
-        at=at,
-    )
+    cluster = ensure_cluster(name=cluster_name(), scheduler="simulated", options=options, by="demo", at=at)
     if is_new:
         Cluster.objects.filter(pk=cluster.pk).update(submits=True, submission=SUBMISSION)
+        cluster.refresh_from_db()
     elif LOG_OWNERS not in cluster.options:  # made by an earlier version
         Cluster.objects.filter(pk=cluster.pk).update(options={**cluster.options, **options})
     if not Collection.objects.filter(cluster=cluster).exists():
         collect_again(cluster=cluster, since=since, at=at)
-        store_finished_jobs(cluster=cluster, at=at)
+    return cluster
