@@ -216,15 +216,17 @@ def heat_map(
     words: bool = False,
 ) -> SafeString:
     """Return a table of cells that are darker the nearer a value is to `top`; with `words`, cells show their values."""
-    head = format_html_join("", '<th scope="col">{}</th>', ((name,) for name in columns))
+    head = _joined(
+        format_html('<th scope="col">{}</th>', name) if name else SafeString("<td></td>") for name in columns
+    )
     body = format_html_join(
         "",
         '<tr><th scope="row">{}</th>{}</tr>',
         ((name, _joined(_cell(cell, top, words) for cell in cells)) for name, cells in rows),
     )
     return format_html(
-        '<div class="scroll"><table class="heat{}"><caption class="vh">{}</caption>'
-        "<thead><tr><td></td>{}</tr></thead><tbody>{}</tbody></table></div>",
+        '<div class="scroll" tabindex="0" role="region" aria-label="{1}"><table class="heat{0}">'
+        '<caption class="vh">{1}</caption><thead><tr><td></td>{2}</tr></thead><tbody>{3}</tbody></table></div>',
         "" if words else " hours",
         sentence,
         head,
@@ -372,6 +374,9 @@ def _rate_panel(bins: Sequence[Bin], height: int) -> SafeString:
 
 
 def _ticks(ticks: Sequence[Tick], count: int, foot: int) -> SafeString:
+    """Return the marks of the axis. On a phone at most five labels stay, evenly spaced."""
+    major = [tick for tick in ticks if not tick.is_minor]
+    on_phone = major[:: max(ceil(len(major) / 5), 1)]
     return format_html_join(
         "",
         '<line class="ax" x1="{0}%" x2="{0}%" y1="{1}" y2="{2}"/>'
@@ -381,7 +386,7 @@ def _ticks(ticks: Sequence[Tick], count: int, foot: int) -> SafeString:
                 _per_cent(100 * tick.at / count),
                 foot,
                 foot + (18 if tick.is_day else 4),
-                "day" if tick.is_day else "wide" if tick.is_minor else "",
+                ("day" if tick.is_day else "") + ("" if tick in on_phone else " wide"),
                 4 if tick.is_day else 2,
                 foot + 15,
                 tick.label if tick.at <= 0.95 * count else "",  # it would be cut
@@ -459,7 +464,7 @@ def _table(bins: Sequence[Bin], names: list[str], heading: str, rate: str) -> Sa
         ),
     )
     return format_html(
-        '<details class="line"><summary>Table</summary><div class="scroll"><table class="dense">'
+        '<details class="line"><summary>Table</summary><div class="scroll" tabindex="0"><table class="dense">'
         '<thead><tr><th scope="col">{}</th>{}</tr></thead><tbody>{}</tbody></table></div></details>',
         heading,
         head,

@@ -1,5 +1,6 @@
 """The page of exit codes: what they mean, and how many jobs end with each."""
 
+from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -10,6 +11,8 @@ from apps.diagnosis.domain.exit_codes import failures_by_code
 from apps.diagnosis.filters import ExitCodes
 from apps.diagnosis.models import ExitCodeMeaning
 
+PAGE_SIZE = 50
+
 
 @require_safe
 def exit_codes(request: AuthenticatedRequest) -> HttpResponse:
@@ -18,7 +21,7 @@ def exit_codes(request: AuthenticatedRequest) -> HttpResponse:
     chosen = ExitCodes(request.GET, ExitCodeMeaning.objects.filter(enabled=True))
     context = {
         "filter": chosen,
-        "rows": chosen.qs,
+        "page": Paginator(chosen.qs, PAGE_SIZE).get_page(request.GET.get("page")),
         "figures": failures_by_code(request.user, at=at),
         "may_edit": request.user.has_perm("diagnosis.change_exitcodemeaning"),
         "at": at,

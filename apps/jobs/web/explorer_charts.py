@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from math import ceil
 from urllib.parse import urlencode
 
 import numpy as np
@@ -73,7 +74,7 @@ def over_time(
         if start.hour == 0 or step > 1:
             ticks.append(Tick(at, f"{start:%a} {start.day}" if step == 1 else f"{start.day} {start:%b}", step == 1))
     ticks = [tick for tick in ticks if tick.at < 0.96 * len(bins)]  # the last one would be cut
-    every = max(len(ticks) // 12, 1)
+    every = max(ceil(len(ticks) / 12), 1)
     sentence = (
         f"{measure.label} by {'hour' if step == 1 else 'day'}, from {question.since:%d %b} to {question.until:%d %b}"
     )
