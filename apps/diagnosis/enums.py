@@ -110,10 +110,11 @@ class HarvestState(models.TextChoices):
 
 
 class GroupKind(models.TextChoices):
-    """What the jobs of a failure group share: the error, or the host on which nearly every job fails."""
+    """What the jobs of a failure group share: the error, or else the host or release whose jobs nearly all fail."""
 
     ERROR = "error", "Error"
     HOST = "host", "Host"
+    RELEASE = "release", "Release"
 
 
 class GroupStatus(models.TextChoices):

@@ -11,6 +11,7 @@ from apps.core.models import Event
 from apps.diagnosis.domain import groups
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.fingerprints import mask
+from apps.diagnosis.domain.group_blame import find_bad_releases
 from apps.diagnosis.domain.group_profile import lift
 from apps.diagnosis.domain.group_sweep import sweep_groups
 from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
@@ -133,6 +134,29 @@ def test_page_takes_notes_and_status_and_names_wrong_input(client, fail, shifter
     assert "&lt;b&gt;Pool&lt;/b&gt; restarted" in html
     assert "muted until" in html
     assert "Auth failed" not in client.get(reverse("diagnosis:failures")).content.decode().partition("<main")[2]
+
+
+def test_release_of_which_most_jobs_fail_is_a_group(client, fail, shifter, nova):
+    cluster = clusters.cluster("farm")
+    for number in range(11):
+        bad = {"host": f"wn-{number}", "stage": "reco", "release": "v9", "spool_id": str(number % 3)}
+        fail(KEY.format(number) if number % 2 else "nothing\n", sweep=False, cluster=cluster, **bad)
+    now = timezone.now()
+    fine = {"state": "completed", "exit_code": 0, "ended_at": now, "experiment": nova, "stage": "reco"}
+    assert find_bad_releases(at=now) == []  # nothing to compare with
+    for number in range(10):
+        jobs.row(cluster, 5000 + number, at=now, release="v8", **fine)
+    sweep_groups(group_ids=recount_dirty_hours(), at=now)
+    group = FailureGroup.objects.get(kind="release")
+    assert (group.title, group.release, group.verdicts.count()) == ("Release v9: most jobs fail", "v9", 11)
+    fail(KEY.format(1), cluster=cluster, stage="reco", release="v9")
+    other = fail(KEY.format(1), cluster=cluster, stage="reco", release="v8")
+    assert group.verdicts.count() == 12
+    assert other.verdict.group.kind == "error"
+    client.force_login(shifter)
+    html = " ".join(client.get(group.get_absolute_url()).content.decode().split())
+    assert "other releases are fine in the same stages" in html
+    assert "hold the release, then retry with another" in html
 
 
 def test_lift_and_its_interval():

@@ -117,6 +117,7 @@ class GroupSerializer(serializers.ModelSerializer):
             "cause",
             "service",
             "host",
+            "release",
             "title",
             "line",
             "status",

@@ -49,6 +49,8 @@ class GroupRow:
             return "succeeded since, nothing to do"
         if self.group.kind == GroupKind.HOST:
             return "drain the host, then retry elsewhere"
+        if self.group.kind == GroupKind.RELEASE:
+            return "hold the release, then retry with another"
         return NEXT_STEPS[VerdictKind(self.group.verdict)]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from apps.accounts.models import Principal, User
@@ -21,6 +21,10 @@ from apps.jobs.enums import DEBUG_STAGE
 
 #: Verdicts that a broken host explains.
 HOST_VERDICTS = (VerdictKind.SERVICE, VerdictKind.UNKNOWN)
+#: Verdicts that a bad release explains.
+RELEASE_VERDICTS = (VerdictKind.CODE, VerdictKind.UNKNOWN)
+#: A host (cluster, short name) or a release (experiment, name) that may be to blame for a failure.
+Blamed = tuple[GroupKind, int | None, str]
 
 
 def fingerprint_of(verdict: Verdict) -> Fingerprint:
@@ -46,11 +50,11 @@ def group_for(verdict: Verdict, *, title: str, line: str, at: datetime) -> Failu
 def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGroup | None]:
     """Return the group of each verdict, in the transaction that stores them; new ones are published.
 
-    Jobs on a host whose group is open belong to that group, whatever their error. Debug re-runs have none: they repeat
-    a failure that is known.
+    Jobs on a host, or of a release, whose group is open belong to that group, whatever their error. Debug re-runs have
+    none: they repeat a failure that is known.
     """
-    hosts = _open_hosts(failures)
-    found = [_of_host(failure.verdict, hosts) for failure in failures]
+    blamed = _open_blamed(failures)
+    found = [_blamed_for(failure.verdict, blamed) for failure in failures]
     digests = [_digest(failure.verdict) for failure in failures]
     wanted = {
         digest: each for digest, each, group in zip(digests, failures, found, strict=True) if digest and not group
@@ -67,21 +71,35 @@ def _digest(verdict: Verdict) -> str:
     return "" if verdict.job.stage.endswith(DEBUG_STAGE) else fingerprint_of(verdict).digest
 
 
-def _short_host(verdict: Verdict) -> str:
-    """Return the host whose group a verdict may belong to; "" for a verdict that no host explains."""
-    return verdict.job.host.partition(".")[0] if verdict.verdict in HOST_VERDICTS else ""
+def _suspects(verdict: Verdict) -> list[Blamed]:
+    """Return the host and the release that may be to blame for a verdict of this kind, the host first."""
+    job = verdict.job
+    found: list[Blamed] = []
+    if verdict.verdict in HOST_VERDICTS and job.host:
+        found.append((GroupKind.HOST, job.cluster_id, job.host.partition(".")[0]))
+    if verdict.verdict in RELEASE_VERDICTS and job.release and not job.stage.endswith(DEBUG_STAGE):
+        found.append((GroupKind.RELEASE, job.experiment_id, job.release))
+    return found
 
 
-def _open_hosts(failures: Sequence[Failure]) -> dict[tuple[int | None, str], FailureGroup]:
-    """Return the open groups of the hosts of these failures, by cluster and host."""
-    names = {_short_host(failure.verdict) for failure in failures} - {""}
-    rows = FailureGroup.objects.filter(kind=GroupKind.HOST, host__in=names).exclude(status__in=CLOSED)
-    return {(row.cluster_id, row.host): row for row in (rows.order_by("-pk") if names else ())}
+def _open_blamed(failures: Sequence[Failure]) -> dict[Blamed, FailureGroup]:
+    """Return the open groups of the hosts and releases of these failures."""
+    suspects = {suspect for failure in failures for suspect in _suspects(failure.verdict)}
+    names = {kind: {name for each, _, name in suspects if each == kind} for kind in GroupKind}
+    any_of = Q(host__in=names[GroupKind.HOST], kind=GroupKind.HOST)
+    any_of |= Q(release__in=names[GroupKind.RELEASE], kind=GroupKind.RELEASE)
+    rows = FailureGroup.objects.filter(any_of).exclude(status__in=CLOSED).order_by("-pk") if suspects else ()
+    return {
+        (GroupKind(row.kind), row.cluster_id, row.host)
+        if row.kind == GroupKind.HOST
+        else (GroupKind(row.kind), row.experiment_id, row.release): row
+        for row in rows
+    }
 
 
-def _of_host(verdict: Verdict, hosts: dict[tuple[int | None, str], FailureGroup]) -> FailureGroup | None:
-    group = hosts.get((verdict.job.cluster_id, _short_host(verdict)))
-    return group if group and group.first_seen_at <= verdict.ended_at else None
+def _blamed_for(verdict: Verdict, blamed: dict[Blamed, FailureGroup]) -> FailureGroup | None:
+    groups = (blamed.get(suspect) for suspect in _suspects(verdict))
+    return next((group for group in groups if group and group.first_seen_at <= verdict.ended_at), None)
 
 
 def _created(digest: str, failure: Failure, at: datetime) -> FailureGroup:

@@ -30,11 +30,12 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('fingerprint', models.CharField(max_length=32, unique=True)),
-                ('kind', models.CharField(choices=[('error', 'Error'), ('host', 'Host')], default='error', max_length=8)),
+                ('kind', models.CharField(choices=[('error', 'Error'), ('host', 'Host'), ('release', 'Release')], default='error', max_length=8)),
                 ('verdict', models.CharField(choices=[('service', 'Service problem'), ('code', 'Code problem'), ('resource', 'Resource limit exceeded'), ('user', 'Cancelled by user'), ('unknown', 'Unknown cause')], max_length=16)),
                 ('cause', models.CharField(blank=True, help_text='ID of the known error that decided.', max_length=64)),
                 ('service', models.CharField(blank=True, max_length=64)),
                 ('host', models.CharField(blank=True, help_text='The host on which nearly every job fails.', max_length=255)),
+                ('release', models.CharField(blank=True, help_text='The release with which most jobs fail.', max_length=100)),
                 ('title', models.CharField(max_length=200)),
                 ('line', models.TextField(blank=True, help_text='A line of a log, its numbers, paths and IDs masked.')),
                 ('status', models.CharField(choices=[('new', 'New'), ('known', 'Known'), ('assigned', 'Assigned'), ('retried', 'Retried'), ('resolved', 'Resolved'), ('regressed', 'Regressed'), ('muted', 'Muted')], default='new', max_length=16)),
@@ -47,6 +48,7 @@ class Migration(migrations.Migration):
                 ('profile', models.JSONField(default=list, help_text='What its jobs have in common, as last computed.')),
                 ('profiled_at', models.DateTimeField(blank=True, null=True)),
                 ('cluster', models.ForeignKey(blank=True, help_text='Of the host.', null=True, on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
+                ('experiment', models.ForeignKey(blank=True, help_text='Of the release.', null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='accounts.experiment')),
             ],
         ),
         migrations.CreateModel(
@@ -223,6 +225,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='failuregroup',
             constraint=models.CheckConstraint(condition=models.Q(('kind', 'host'), models.Q(('cluster', None), ('host', '')), _connector='XOR'), name='group_host'),
+        ),
+        migrations.AddConstraint(
+            model_name='failuregroup',
+            constraint=models.CheckConstraint(condition=models.Q(('kind', 'release'), models.Q(('experiment', None), ('release', '')), _connector='XOR'), name='group_release'),
         ),
         migrations.AddIndex(
             model_name='causetotals',

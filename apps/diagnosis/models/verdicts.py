@@ -113,6 +113,10 @@ class FailureGroup(models.Model):
     service = models.CharField(max_length=64, blank=True)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, null=True, blank=True, help_text="Of the host.")
     host = models.CharField(max_length=255, blank=True, help_text="The host on which nearly every job fails.")
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.CASCADE, null=True, blank=True, related_name="+", help_text="Of the release."
+    )
+    release = models.CharField(max_length=100, blank=True, help_text="The release with which most jobs fail.")
     title = models.CharField(max_length=200)
     line = models.TextField(blank=True, help_text="A line of a log, its numbers, paths and IDs masked.")
     status = models.CharField(max_length=16, choices=GroupStatus, default=GroupStatus.NEW)
@@ -130,6 +134,9 @@ class FailureGroup(models.Model):
             models.CheckConstraint(condition=models.Q(status__in=GroupStatus.values), name="group_status"),
             models.CheckConstraint(
                 condition=models.Q(kind=GroupKind.HOST) ^ models.Q(host="", cluster=None), name="group_host"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(kind=GroupKind.RELEASE) ^ models.Q(release="", experiment=None), name="group_release"
             ),
         ]
 

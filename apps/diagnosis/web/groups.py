@@ -146,7 +146,11 @@ def _make_known(found: FailureGroup, evidence: Sequence[Evidence]) -> str:
     """Return the address of the form for a known error made from this group, by the line that decided."""
     lines = [row.text for row in evidence if row.pattern == found.cause] or [found.line]
     query = {"line": lines[0], "service": found.service, "verdict": found.verdict}
-    return f"{reverse('diagnosis:known-error-new')}?{urlencode(query)}" if lines[0] and not found.host else ""
+    return (
+        f"{reverse('diagnosis:known-error-new')}?{urlencode(query)}"
+        if lines[0] and found.kind == GroupKind.ERROR
+        else ""
+    )
 
 
 def _evidence(example: Verdict) -> list[Evidence]:
