@@ -1,11 +1,16 @@
 """A request of three stages from the queue to done on a real Slurm, with a job that fails and is sent again."""
 
+import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from datetime import datetime, timedelta
+from urllib.parse import urlsplit
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -32,8 +37,9 @@ from apps.submission.domain import dispatch
 from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.debugging.rerun import TRACE, debug_runs_of, start_debug_run
 from apps.submission.domain.plan import plan_next
-from apps.submission.models import Submission
-from apps.submission.tasks import send_to
+from apps.submission.domain.retrying.batches import counts_of, plan_batch
+from apps.submission.models import RetryJob, Submission
+from apps.submission.tasks import release_retries, send_to
 from tests.factories import people, requests, workflows
 from tests.factories.archive import archive_all
 
@@ -256,3 +262,83 @@ def test_what_slurm_refuses_is_told(slurm, cluster, request_of_three, approver):
     assert refused.state == "failed"
     assert "nvalid partition" in refused.last_error
     assert dispatch.adapter_that_submits(cluster).find_submitted(refused.name) is None
+
+
+#: A service is down for every job the first time.
+OUTAGE = """#!/bin/bash
+echo $SLURM_JOB_ID >> {jobs}/ran-$OPSPORTAL_JOB_INDEX
+if mkdir {jobs}/down-$OPSPORTAL_JOB_INDEX
+then echo "HTTP error: 503 Service Unavailable: samweb.declareFile" >&2; exit 65
+fi
+"""
+#: A worker that stops at this function of this module: for good, since it is killed there.
+WORKER = """
+import sys, time
+from importlib import import_module
+import django
+django.setup()
+from apps.submission import tasks
+module, function, first, *task = sys.argv[1:]
+module = import_module(module)
+real = getattr(module, function)
+def stop(*given, **named):
+    if first == "done":
+        real(*given, **named)
+    print("midway", flush=True)
+    time.sleep(600)
+setattr(module, function, stop)
+getattr(tasks, task[0])(**{"cluster_id": int(number) for number in task[1:]})
+"""
+
+
+def kill_midway(module: str, function: str, first: str, *task: object) -> None:
+    """Run a task in a worker, and kill it with -9 before or after (`first` is "done") a function has done its work."""
+    url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+    environment = os.environ | {"DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "opsportal.settings"}
+    command = [sys.executable, "-c", WORKER, module, function, first, *map(str, task)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as worker:
+        try:
+            assert worker.stdout.readline() == "midway\n"
+        finally:
+            worker.kill()
+
+
+def test_victims_of_an_outage_are_retried_once_whatever_is_killed(slurm, cluster, nova, liaison, approver, tmp_path):
+    program = slurm.jobs_dir / "outage"
+    program.write_text(OUTAGE.replace("{jobs}", str(tmp_path)))
+    program.chmod(0o755)
+    cluster.submission |= {"array_size": 4, "retries": 0}
+    cluster.save()
+    workflow = workflows.workflow("outage", DECLARATION.replace("{program}", str(program)))
+    stage = requests.stage("only", kind="step", jobs=4, events=40, memory_bytes=50_000_000, wall_seconds=600)
+    request = requests.request_in(
+        "queued", by=liaison, experiment=nova, approver=approver, workflow=workflow, stages=(stage,)
+    )
+    assign_request(request=request, cluster=cluster, by=approver, at=timezone.now(), verb=Verb.START)
+    portal = Portal(cluster, slurm, tmp_path / "journal")
+    [array] = portal.turn()
+    send_to(cluster_id=cluster.pk)
+    group = Job.objects.filter(request=request, state="failed").first().verdict.group
+    batch = plan_batch(source=group, by=approver, at=timezone.now(), step=2, pause_minutes=0)
+    assert batch.jobs.count() == 4
+
+    release = "apps.submission.domain.retrying.release"
+    kill_midway(release, "_plan", "done", "release_retries")
+    assert (counts_of(batch), list(Submission.objects.all())) == ({"waiting": 4}, [array])
+    release_retries()
+    assert counts_of(batch) == {"waiting": 2, "released": 2}
+    # sbatch has returned, and its answer is lost.
+    kill_midway("apps.submission.domain.dispatch", "_note", "not done", "send_to", cluster.pk)
+    killed = Submission.objects.get(state="sending")
+    assert killed.spool_id == ""
+    Submission.objects.filter(pk=killed.pk).update(sending_at=timezone.now() - timedelta(hours=1))
+    release_retries()
+    portal.turn()
+    send_to(cluster_id=cluster.pk)
+    release_retries()
+
+    batch.refresh_from_db()
+    assert (batch.state, counts_of(batch)) == ("finished", {"succeeded": 4})
+    assert [len((tmp_path / f"ran-{index}").read_text().split()) for index in range(4)] == [2, 2, 2, 2]
+    assert sorted(Submission.objects.exclude(pk=array.pk).values_list("tasks", "attempts")) == [(2, 1), (2, 1)]
+    assert RetryJob.objects.filter(submission=killed).count() == 2
