@@ -166,6 +166,7 @@ EXPECTED = {
     "api:request-withdraw-signature": OF_EXPERIMENT,  # and then told that there is no such signature
     "api:request-yaml": OF_EXPERIMENT,
     "api:service-detail": ALL,
+    "api:service-history": ALL,
     "api:service-list": ALL,
     "api:stage-located": "hyhyyn",
     "api:stage-outputs": "hyhyyn",

@@ -4,7 +4,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from apps.statusboard.domain.announcements import post_announcement
-from apps.statusboard.domain.board import board, daily, disruptions, state_history, strip
+from apps.statusboard.domain.availability import daily
+from apps.statusboard.domain.board import board, disruptions, state_history, strip
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.domain.outages import outages_during
 from apps.statusboard.domain.windows import schedule_window

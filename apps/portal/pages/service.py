@@ -11,7 +11,8 @@ from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.production.enums import CLOSED
 from apps.production.models import Request, Stage
-from apps.statusboard.domain.board import DAYS, board_row, state_history
+from apps.statusboard.domain.availability import DAYS, availability, hourly
+from apps.statusboard.domain.board import board_row, state_history
 from apps.statusboard.domain.windows import windows_of
 from apps.statusboard.models import Service
 from apps.statusboard.permissions import may_run_board
@@ -28,10 +29,13 @@ class Need:
 
 def service_page(*, service: Service, user: User, at: datetime, zone: tzinfo) -> dict[str, Any]:
     """Return the context of the page of a service, without its incidents."""
+    row, hours = board_row(service, at, zone=zone), hourly([service], at, zone=zone)[service.pk]
     return {
         "at": at,
         "service": service,
-        "row": board_row(service, at, zone=zone),
+        "row": row,
+        "hours": hours,
+        "availability": [("Last 7 days", availability(hours)), (f"Last {DAYS} days", row.availability)],
         "spans": state_history(service, at - timedelta(days=DAYS), at)[:100],
         "windows": windows_of(service)[:20],
         "parts": service.children.all(),

@@ -37,6 +37,33 @@ class ServiceSerializer(serializers.Serializer[Any]):
         return slugs.get(row.service.parent_id)
 
 
+class AvailabilitySerializer(serializers.Serializer[Any]):
+    """Shares, 0 to 1, of the time that is known and not planned; null if there is none."""
+
+    up = serializers.FloatField(allow_null=True)
+    degraded = serializers.FloatField(allow_null=True)
+    down = serializers.FloatField(allow_null=True)
+    planned_seconds = serializers.FloatField()
+    unknown_seconds = serializers.FloatField()
+
+
+class SlotSerializer(serializers.Serializer[Any]):
+    """An hour or a day in UTC: its worst state, and its incident if it has exactly one."""
+
+    started_at = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField()
+    state = serializers.ChoiceField(choices=State.choices)
+    seconds = serializers.DictField(child=serializers.FloatField(), help_text="Seconds by state.")
+    incident = serializers.IntegerField(allow_null=True)
+
+
+class HistorySerializer(serializers.Serializer[Any]):
+    """States of a service by hour or day, oldest first; the last one is not over."""
+
+    availability = AvailabilitySerializer()
+    slots = SlotSerializer(many=True)
+
+
 class StateSpanSerializer(serializers.Serializer[Any]):
     """A state of an incident, in [started_at, ended_at)."""
 

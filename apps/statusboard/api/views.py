@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import ReadOnlyModelViewSet, ViewSet
@@ -22,10 +23,13 @@ from rest_framework.viewsets import ReadOnlyModelViewSet, ViewSet
 from apps.accounts.api import ApiView, ApiViewSet, command
 from apps.accounts.models import User
 from apps.core.api.conditional import Guarded
+from apps.core.errors import InvalidFields
+from apps.core.web.query import number_of
 from apps.statusboard.api.serializers import (
     AnnouncementSerializer,
     CancelWindowSerializer,
     CloseIncidentSerializer,
+    HistorySerializer,
     IncidentSerializer,
     NewAnnouncementSerializer,
     NewIncidentSerializer,
@@ -36,6 +40,7 @@ from apps.statusboard.api.serializers import (
     WindowSerializer,
 )
 from apps.statusboard.domain.announcements import post_announcement, withdraw_announcement
+from apps.statusboard.domain.availability import DAYS, HOURLY_DAYS, availability, daily, hourly
 from apps.statusboard.domain.board import Row, board
 from apps.statusboard.domain.incidents import close_incident, open_incident, update_incident
 from apps.statusboard.domain.intake import accept_payload
@@ -52,6 +57,8 @@ LIMIT_BYTES = 512_000
 #: Rate limits per minute: payloads of one source in each process, and wrong tokens from one address.
 LIMIT_A_MINUTE = 120_000
 LIMIT_WRONG_A_MINUTE = 30
+#: Most days of a service's history.
+LONGEST_HISTORY = 366
 
 
 class ServiceViewSet(ApiView, ViewSet):
@@ -70,6 +77,31 @@ class ServiceViewSet(ApiView, ViewSet):
         rows = board(timezone.now(), days=0)
         row = next(row for row in rows if row.service.slug == slug)
         return Response(ServiceSerializer(row, context=_slugs(rows)).data)
+
+    @extend_schema(
+        responses=HistorySerializer,
+        parameters=[
+            OpenApiParameter("slug", str, OpenApiParameter.PATH),
+            OpenApiParameter("by", str, enum=["day", "hour"], description="Default: day."),
+            OpenApiParameter(
+                "days",
+                int,
+                description=f"1 to {LONGEST_HISTORY}, by hour to {HOURLY_DAYS}; by default {DAYS} or {HOURLY_DAYS}.",
+            ),
+        ],
+    )
+    @action(detail=True, methods=["get"])
+    def history(self, request: Request, slug: str) -> Response:
+        service = get_object_or_404(Service, slug=slug)
+        by = request.query_params.get("by", "day")
+        if by not in ("day", "hour"):
+            raise InvalidFields({"by": ["Enter day or hour."]})
+        read, usual, most = (hourly, HOURLY_DAYS, HOURLY_DAYS) if by == "hour" else (daily, DAYS, LONGEST_HISTORY)
+        days = number_of(request.query_params.get("days", str(usual)))
+        if days is None or not 1 <= days <= most:
+            raise InvalidFields({"days": [f"Enter a whole number from 1 to {most}."]})
+        slots = read([service], timezone.now(), days=days)[service.pk]
+        return Response(HistorySerializer({"availability": availability(slots), "slots": slots}).data)
 
 
 def _slugs(rows: list[Row]) -> dict[str, Any]:

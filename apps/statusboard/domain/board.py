@@ -1,20 +1,17 @@
-"""Read the status board: current states, history by day, disruptions. Constant numbers of queries."""
+"""Read the status board: current states, history, disruptions. Constant numbers of queries."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from functools import cached_property, lru_cache
-from itertools import pairwise
+from datetime import UTC, datetime, tzinfo
+from functools import cached_property
 
 from apps.accounts.models import User
-from apps.core.domain.quantities import round_duration
+from apps.statusboard.domain.availability import DAYS, Availability, Slot, availability, daily, hourly
 from apps.statusboard.domain.sources import source_faults
 from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.enums import Cause, Monitoring, State, worst
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, RawPayload, Service, StateInterval
-
-DAYS = 90
 
 
 @dataclass(frozen=True)
@@ -26,34 +23,6 @@ class StateSpan:
     ended_at: datetime | None
     cause: Cause
     incident: Incident | None = None
-
-
-@dataclass(frozen=True)
-class Day:
-    """One day of a service: its worst state, and the seconds in each state."""
-
-    date: date
-    state: State
-    seconds: Mapping[State, float]
-
-    @cached_property
-    def summary(self) -> str:
-        """Describe the day, for the mark's title."""
-        lengths = ", ".join(f"{state} {_length(self.seconds[state])}" for state in State if self.seconds.get(state))
-        return f"{self.date:%a} {self.date.day} {self.date:%b}: {lengths or 'unknown'}"
-
-
-@lru_cache(maxsize=4_000)  # a board has a thousand days, mostly equal and the same as last time
-def _day(date: date, seconds: tuple[tuple[State, float], ...]) -> Day:
-    found = dict(seconds)
-    return Day(date, worst(found), found)
-
-
-def _length(seconds: float) -> str:
-    minutes = max(1, round(seconds / 60))
-    if minutes >= 23 * 60:
-        return "all day"
-    return round_duration(60 * minutes)
 
 
 @dataclass(frozen=True)
@@ -69,9 +38,14 @@ class Row:
     cause: Cause
     incident: Incident | None
     next_window: DowntimeWindow | None
-    days: tuple[Day, ...] = ()
+    slots: tuple[Slot, ...] = ()
     has_own_state: bool = True
     fault: RawPayload | None = None
+
+    @cached_property
+    def availability(self) -> Availability:
+        """What its slots come to."""
+        return availability(self.slots)
 
     @property
     def is_from_components(self) -> bool:
@@ -99,23 +73,24 @@ class _Board:
 
     now: dict[int, StateInterval]
     windows: dict[int, DowntimeWindow]
-    days: dict[int, tuple[Day, ...]]
+    slots: dict[int, tuple[Slot, ...]]
     children: Mapping[int | None, list[Service]]
     faults: Mapping[int, RawPayload]
 
 
-def board(at: datetime, *, zone: tzinfo = UTC, days: int = DAYS) -> list[Row]:
-    """Return all services in tree order, with state, next window and days in `zone`."""
+def board(at: datetime, *, zone: tzinfo = UTC, days: int = DAYS, by_hour: bool = False) -> list[Row]:
+    """Return all services in tree order, with state, next window and the last days, or their hours, in `zone`."""
     services = list(Service.objects.select_related("source").order_by("name", "pk"))
-    return _tree(services, at, zone, days)
+    slots = (hourly if by_hour else daily)(services, at, zone=zone, days=days) if days else {}
+    return _tree(services, at, slots)
 
 
 def board_row(service: Service, at: datetime, *, zone: tzinfo = UTC) -> Row:
-    """Return one service's row, without its components."""
-    return _tree([service], at, zone, DAYS)[0]
+    """Return one service's row with its last days in `zone`, without its components."""
+    return _tree([service], at, daily([service], at, zone=zone))[0]
 
 
-def _tree(services: list[Service], at: datetime, zone: tzinfo, days: int) -> list[Row]:
+def _tree(services: list[Service], at: datetime, slots: dict[int, tuple[Slot, ...]]) -> list[Row]:
     now = StateInterval.objects.current(at).select_related("incident__source", "window")
     plans = DowntimeWindow.services.through.objects.filter(
         downtimewindow__starts_at__gt=at, downtimewindow__cancelled_at=None
@@ -127,7 +102,7 @@ def _tree(services: list[Service], at: datetime, zone: tzinfo, days: int) -> lis
     read = _Board(
         now={row.service_id: row for row in now},
         windows={plan.service_id: plan.downtimewindow for plan in plans.select_related("downtimewindow")},
-        days=daily(services, at, zone=zone, days=days) if days else {},
+        slots=slots,
         children=children,
         faults=source_faults(at),
     )
@@ -152,39 +127,12 @@ def _branch(service: Service, depth: int, read: _Board) -> list[Row]:
             cause=Cause(row.cause) if row else Cause.NOT_MONITORED,
             incident=row.incident if row else None,
             next_window=read.windows.get(service.pk),
-            days=read.days.get(service.pk, ()),
+            slots=read.slots.get(service.pk, ()),
             has_own_state=not is_group,
             fault=read.faults.get(service.source_id or 0),
         ),
         *below,
     ]
-
-
-def daily(
-    services: Iterable[Service], at: datetime, *, zone: tzinfo = UTC, days: int = DAYS
-) -> dict[int, tuple[Day, ...]]:
-    """Return each service's last days in `zone`, oldest first, the last one up to `at`."""
-    last = at.astimezone(zone).date()
-    dates = [last - timedelta(days=back) for back in range(days - 1, -1, -1)]
-    edges = [datetime.combine(day, time(), zone).astimezone(UTC) for day in dates] + [at]
-    lengths = [(after - before).total_seconds() for before, after in pairwise(edges)]
-    seconds: dict[int, list[dict[State, float]]] = {service.pk: [{} for _ in dates] for service in services}
-    rows = StateInterval.objects.filter(service__in=seconds).overlapping(edges[0], at)
-    for service_id, state, started_at, ended_at in rows.values_list("service_id", "state", "started_at", "ended_at"):
-        start, end, own, word = max(started_at, edges[0]), min(ended_at or at, at), seconds[service_id], State(state)
-        place = max(0, (start - edges[0]).days - 1)
-        while place < len(dates) and edges[place] < end:
-            if start <= edges[place] and edges[place + 1] <= end:
-                part = lengths[place]
-            else:
-                part = (min(end, edges[place + 1]) - max(start, edges[place])).total_seconds()
-            if part > 0:
-                own[place][word] = own[place].get(word, 0) + part
-            place += 1
-    return {
-        pk: tuple(_day(day, tuple(found.items())) for day, found in zip(dates, by_day, strict=True))
-        for pk, by_day in seconds.items()
-    }
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
+from apps.core.web.query import read_query
 from apps.statusboard.domain.announcements import announcements_ahead, post_announcement, withdraw_announcement
+from apps.statusboard.domain.availability import DAYS, HOURLY_DAYS
 from apps.statusboard.domain.board import board
 from apps.statusboard.domain.incidents import (
     open_incident,
@@ -42,11 +44,14 @@ from apps.statusboard.web.forms import (
 @require_safe
 def status_board(request: AuthenticatedRequest) -> HttpResponse:
     at = timezone.now()
-    rows = board(at, zone=timezone.get_current_timezone())
+    by_hour = read_query(request, "history", {"hours": True, "days": False}.get, expected="hours or days") or False
+    zone = timezone.get_current_timezone()
+    rows = board(at, zone=zone, days=HOURLY_DAYS if by_hour else DAYS, by_hour=by_hour)
     found = Counter(row.own for row in rows if row.has_own_state)  # a heading has no state of its own
     context = {
         "at": at,
         "rows": rows,
+        "by_hour": by_hour,
         "faults": list({row.fault.source_id: row.fault for row in rows if row.fault}.values()),
         "counts": [(state, found[state]) for state in State if found[state]],
         "incidents": open_incidents()[:50],

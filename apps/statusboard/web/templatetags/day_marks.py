@@ -1,4 +1,4 @@
-"""Marks of a service's last 90 days, built in Python because a template loop is too slow for a whole board."""
+"""Marks of a service's last days or hours, built in Python because a template loop is too slow for a whole board."""
 
 from functools import lru_cache
 
@@ -6,22 +6,41 @@ from django import template
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
+from apps.core.charts import Part, week_strip
 from apps.core.web.templatetags.look import sign
+from apps.statusboard.domain.availability import Slot
 from apps.statusboard.domain.board import Row
+from apps.statusboard.models import Incident, Service
 
 register = template.Library()
 
 
 @register.simple_tag
 def day_marks(row: Row) -> SafeString:
-    """Render one mark per day, linked to its incidents."""
+    """Render one mark per day or hour, linked to its incident, or to those of its day."""
     page = escape(row.service.get_absolute_url())
     marks = (
-        f'<a class="{sign(day.state)}" href="{page}?day={day.date.isoformat()}"'
-        f' title="{_title(day.summary)}" tabindex="-1"></a>'
-        for day in row.days
+        f'<a class="{sign(slot.state)}" href="{_address(page, slot)}" title="{_title(slot.summary)}" tabindex="-1"></a>'
+        for slot in row.slots
     )
     return mark_safe("".join(marks))  # noqa: S308 – signs and dates are the portal's own, the rest is escaped
+
+
+@register.simple_tag
+def week_marks(service: Service, slots: list[Slot]) -> SafeString:
+    """Render a row of hours for each day, linked as `day_marks` does."""
+    page = service.get_absolute_url()
+    days: dict[str, list[Part]] = {}
+    for slot in slots:
+        part = Part(sign(slot.state), 1, slot.summary, _address(page, slot))
+        days.setdefault(f"{slot.date:%a}", []).append(part)
+    return week_strip(list(days.items()), sentence=f"States of {service} by hour, a row for each day")
+
+
+def _address(page: str, slot: Slot) -> str:
+    if slot.incident is not None:
+        return str(Incident(pk=slot.incident).get_absolute_url())
+    return f"{page}?day={slot.date.isoformat()}"
 
 
 _title = lru_cache(maxsize=4_000)(escape)

@@ -1,0 +1,171 @@
+"""What the states of services come to by hour and by day, and over all: one query for any number of services."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from apps.core.domain.quantities import round_duration
+from apps.statusboard.enums import State, worst
+from apps.statusboard.models import Service, StateInterval
+
+DAYS = 90
+#: Hours are shown for so many days.
+HOURLY_DAYS = 7
+_HOUR = timedelta(hours=1)
+
+
+class Stretch(NamedTuple):
+    """A service's state in [started_at, ended_at), and the incident it comes from."""
+
+    state: str
+    started_at: datetime
+    ended_at: datetime | None
+    incident: int | None
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One hour or day of a service, in the reader's zone: its worst state, and the seconds in each state.
+
+    `incident` is the id of its incident if it has exactly one.
+    """
+
+    started_at: datetime
+    ended_at: datetime
+    is_hour: bool
+    state: State
+    seconds: Mapping[State, float]
+    incident: int | None
+
+    @property
+    def date(self) -> date:
+        return self.started_at.date()
+
+    @property
+    def summary(self) -> str:
+        """Describe the slot, for the mark's title."""
+        return _summary(self.started_at.replace(tzinfo=None), self.is_hour, tuple(self.seconds.items()))
+
+
+@lru_cache(maxsize=8_000)  # a board has a thousand slots, mostly as they were last time
+def _summary(local: datetime, is_hour: bool, seconds: tuple[tuple[State, float], ...]) -> str:
+    found = dict(seconds)
+    lengths = ", ".join(f"{state} {_length(found[state], is_hour)}" for state in State if found.get(state))
+    return f"{local:%a} {local.day} {local:%b}{f' {local:%H:%M}' if is_hour else ''}: {lengths or 'unknown'}"
+
+
+def _length(seconds: float, is_hour: bool) -> str:
+    minutes = max(1, round(seconds / 60))
+    if is_hour:
+        return "all hour" if minutes >= 60 else round_duration(60 * minutes)
+    return "all day" if minutes >= 23 * 60 else round_duration(60 * minutes)
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Seconds in each state. Shares are of the time that is known and not planned; None if there is none."""
+
+    seconds: Mapping[State, float]
+
+    @property
+    def known(self) -> float:
+        """Seconds that are known and not planned."""
+        return sum(self.seconds.get(state, 0) for state in (State.UP, State.DEGRADED, State.DOWN))
+
+    @property
+    def up(self) -> float | None:
+        return self._share(State.UP)
+
+    @property
+    def degraded(self) -> float | None:
+        return self._share(State.DEGRADED)
+
+    @property
+    def down(self) -> float | None:
+        return self._share(State.DOWN)
+
+    @property
+    def planned_seconds(self) -> float:
+        return self.seconds.get(State.MAINTENANCE, 0)
+
+    @property
+    def unknown_seconds(self) -> float:
+        return self.seconds.get(State.UNKNOWN, 0)
+
+    def _share(self, state: State) -> float | None:
+        return self.seconds.get(state, 0) / self.known if self.known else None
+
+
+def availability(slots: Iterable[Slot]) -> Availability:
+    """Return the sum of slots."""
+    found: dict[State, float] = {}
+    for slot in slots:
+        for state, seconds in slot.seconds.items():
+            found[state] = found.get(state, 0) + seconds
+    return Availability(found)
+
+
+def daily(
+    services: Iterable[Service], at: datetime, *, zone: tzinfo = UTC, days: int = DAYS
+) -> dict[int, tuple[Slot, ...]]:
+    """Return each service's last days in `zone`, oldest first, the last one up to `at`, by the id of the service."""
+    last = at.astimezone(zone).date()
+    dates = [last - timedelta(days=back) for back in range(days - 1, -1, -1)]
+    return _slots(services, [*(_midnight(day, zone) for day in dates), at], zone, is_hour=False)
+
+
+def hourly(
+    services: Iterable[Service], at: datetime, *, zone: tzinfo = UTC, days: int = HOURLY_DAYS
+) -> dict[int, tuple[Slot, ...]]:
+    """Return each service's hours of the last days in `zone`, as `daily` does."""
+    edges = [_midnight(at.astimezone(zone).date() - timedelta(days=days - 1), zone)]
+    while edges[-1] + _HOUR < at:
+        edges.append(edges[-1] + _HOUR)
+    return _slots(services, [*edges, at], zone, is_hour=True)
+
+
+def _midnight(day: date, zone: tzinfo) -> datetime:
+    return datetime.combine(day, time(), zone).astimezone(UTC)
+
+
+def _slots(
+    services: Iterable[Service], edges: Sequence[datetime], zone: tzinfo, *, is_hour: bool
+) -> dict[int, tuple[Slot, ...]]:
+    found: dict[int, list[Stretch]] = {service.pk: [] for service in services}
+    rows = StateInterval.objects.filter(service__in=found).overlapping(edges[0], edges[-1])
+    columns = ("service_id", "state", "started_at", "ended_at", "incident_id")
+    for pk, state, started_at, ended_at, incident in rows.values_list(*columns):
+        found[pk].append(Stretch(state, started_at, ended_at, incident))
+    local = [edge.astimezone(zone) for edge in edges]
+    return {
+        pk: tuple(
+            Slot(start, end, is_hour, worst(seconds), seconds, incidents.pop() if len(incidents) == 1 else None)
+            for (start, end), (seconds, incidents) in zip(pairwise(local), cut(stretches, edges), strict=True)
+        )
+        for pk, stretches in found.items()
+    }
+
+
+def cut(stretches: Iterable[Stretch], edges: Sequence[datetime]) -> list[tuple[dict[State, float], set[int]]]:
+    """Return the seconds in each state, and the incidents, between each two neighbouring edges."""
+    found: list[tuple[dict[State, float], set[int]]] = [({}, set()) for _ in edges[1:]]
+    lengths = [(after - before).total_seconds() for before, after in pairwise(edges)]
+    for word, started_at, ended_at, incident in stretches:
+        start, end, state = max(started_at, edges[0]), min(ended_at or edges[-1], edges[-1]), State(word)
+        place = bisect_right(edges, start) - 1
+        while place < len(found) and edges[place] < end:
+            seconds, incidents = found[place]
+            if start <= edges[place] and edges[place + 1] <= end:
+                part = lengths[place]
+            else:
+                part = (min(end, edges[place + 1]) - max(start, edges[place])).total_seconds()
+            if part > 0:
+                seconds[state] = seconds.get(state, 0) + part
+                if incident is not None:
+                    incidents.add(incident)
+            place += 1
+    return found

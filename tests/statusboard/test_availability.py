@@ -1,0 +1,99 @@
+"""What states come to by hour and by day, against a recount of every minute."""
+
+from datetime import timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.utils import timezone
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apps.statusboard.domain.availability import Availability, Stretch, cut, hourly
+from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.domain.timeline import BEGINNING
+from apps.statusboard.domain.windows import schedule_window
+from apps.statusboard.enums import State
+from tests.factories.statusboard import service
+
+MINUTE = timedelta(minutes=1)
+LENGTH = 60
+
+
+@st.composite
+def histories(draw):
+    """Return stretches without gap or overlap, and edges among them, in minutes."""
+    inner = sorted(draw(st.sets(st.integers(-9, LENGTH + 9), max_size=8)))
+    states = [draw(st.sampled_from(State)) for _ in range(len(inner) + 1)]
+    incidents = [draw(st.sampled_from([None, 1, 2])) for _ in states]
+    edges = sorted(draw(st.sets(st.integers(0, LENGTH), min_size=2, max_size=9)))
+    return list(zip([-10, *inner], [*inner, None], states, incidents, strict=True)), edges
+
+
+@given(histories())
+@settings(max_examples=50)
+def test_slots_equal_a_recount_of_every_minute(history):
+    stretches, edges = history
+    given = [
+        Stretch(state, BEGINNING + start * MINUTE, None if end is None else BEGINNING + end * MINUTE, incident)
+        for start, end, state, incident in stretches
+    ]
+    found = cut(given, [BEGINNING + edge * MINUTE for edge in edges])
+    for (seconds, incidents), (first, last) in zip(found, pairwise(edges), strict=True):
+        minutes = [
+            next(
+                (state, incident)
+                for start, end, state, incident in stretches
+                if start <= m and (end is None or m < end)
+            )
+            for m in range(first, last)
+        ]
+        assert seconds == {state: 60 * sum(state == each for each, _ in minutes) for state, _ in minutes}
+        assert incidents == {incident for _, incident in minutes if incident is not None}
+
+
+def test_unknown_and_planned_time_is_never_up():
+    assert Availability({State.UNKNOWN: 60.0, State.MAINTENANCE: 30.0}).up is None
+    found = Availability({State.UP: 90.0, State.DOWN: 10.0, State.UNKNOWN: 1e6, State.MAINTENANCE: 1e6})
+    assert (found.up, found.degraded, found.down) == (0.9, 0, 0.1)
+
+
+def test_page_board_and_api_tell_the_same_and_link_the_incident(
+    client, api, liaison, shifter, django_assert_num_queries
+):
+    now = timezone.now()
+    samweb = service("samweb", now - 240 * MINUTE)
+    times = {"starts_at": now - 120 * MINUTE, "ends_at": now - 60 * MINUTE}
+    schedule_window(services=[samweb], title="x", **times, by=shifter, at=now - 200 * MINUTE)
+    down = open_incident(service=samweb, state=State.DOWN, title="x", by=shifter, at=now, started_at=now - 60 * MINUTE)
+    close_incident(incident=down, by=shifter, at=now, reason="x", ended_at=now - 42 * MINUTE)
+    told = {by: api(liaison).get(f"/api/v1/services/samweb/history/?by={by}").json() for by in ("day", "hour")}
+    for by, slots in (("day", 90), ("hour", 7 * 24)):
+        assert slots - 24 < len(told[by]["slots"]) <= slots
+        found = told[by]["availability"]
+        assert (round(found["up"], 2), round(found["down"], 2), found["planned_seconds"]) == (0.9, 0.1, 3600)
+        assert {slot["incident"] for slot in told[by]["slots"]} == {None, down.pk}
+    client.force_login(liaison)
+    pages = [client.get(address).content.decode() for address in ("/services/samweb/", "/services/?history=hours")]
+    for page in pages:
+        assert "<b>90 %</b> up, 10 % down" in " ".join(page.split())
+        assert down.get_absolute_url() in page
+    both = [samweb, service("dcache", now)]
+    with django_assert_num_queries(1):
+        hourly(both, now)
+
+
+@pytest.mark.parametrize("query", ["by=week", "days=0", "days=367", "by=hour&days=8", "days=x"])
+def test_history_refuses_what_it_cannot_give(api, liaison, at, query):
+    service("samweb", at)
+    assert api(liaison).get(f"/api/v1/services/samweb/history/?{query}").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("zone", "first"), [("Asia/Kolkata", "Sat 14 Nov 00:00"), ("America/Chicago", "Sat 14 Nov 00:00")]
+)
+def test_hours_begin_at_midnight_of_the_reader(at, db, zone, first):
+    samweb = service("samweb", at)
+    slots = hourly([samweb], at, zone=ZoneInfo(zone))[samweb.pk]
+    assert slots[0].summary == f"{first}: unknown all hour"
+    assert slots[-1].ended_at == at
