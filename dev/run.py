@@ -53,6 +53,7 @@ class Run:
             self._start_process(name, command)
         self._wait_for_web()
         self._tell_ready(logins)
+        self._begin("demo", "--history")
         parent = Parent()
         while True:
             self.supervisor.pump(0.25)

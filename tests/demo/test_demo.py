@@ -5,6 +5,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import pytest
 from django.core.management import call_command
@@ -15,10 +16,14 @@ from apps.accounts.models import User
 from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
 from apps.core.models import Event
+from apps.demo.data import history
 from apps.demo.data.board import SOURCE
+from apps.demo.data.history import store_history
 from apps.demo.data.people import LOGINS, PASSWORD
 from apps.demo.management.commands.demo import Command, load
+from apps.demo.simulation.workload import FIRST_ID
 from apps.demo.simulation.world import read_campaigns
+from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.progress.domain.stage_counts import progress_of
 from apps.statusboard.domain.source_tokens import authenticate_source
@@ -119,3 +124,19 @@ class TestLoadedDemo(TestCase):
         watched = ("samweb", "dcache", "cvmfs", "conditions-db", "farm")
         assert {states[slug] for slug in watched} == {"up"}
         assert states["beam-db"] == "unknown"
+
+    def test_history_is_stored_once_with_logs_of_failures(self) -> None:
+        past, cluster = self.directory / "past", Cluster.objects.get()
+
+        def store() -> int:
+            return sum(store_history(cluster=cluster, directory=past, until=AT - HISTORY, at=AT, days=2))
+
+        with patch.object(history, "_LAST_RATE", 60):
+            stored = store()
+            assert stored > 50
+            assert store() == 0
+        jobs = Job.objects.filter(raw_id__range=(FIRST_ID - 10_000, FIRST_ID - 1))
+        failed = [job for job in jobs if job.is_failed and job.started_at]
+        assert len(jobs) == stored
+        assert 0 < len(failed) <= len(list(past.rglob("*.out")))
+        assert max(job.ended_at for job in jobs) < AT - HISTORY

@@ -180,9 +180,10 @@ class Workload(Runs):
     def submissions(self, since: float) -> Iterator[Submission]:
         """Yield submissions from the hour of `since` on, in the order of submission, without end."""
         for hour in itertools.count(max(int(since // HOUR), self.first_hour)):
-            yield from self._hour(hour)
+            yield from self.hour(hour)
 
-    def _hour(self, hour: int) -> Iterator[Submission]:
+    def hour(self, hour: int) -> Iterator[Submission]:
+        """Yield the submissions of one hour, in the order of submission."""
         random = random_of(self.seed, "hour", hour)
         day_wave = 1 + 0.35 * math.sin((hour % 24 - 8) / 24 * 2 * math.pi)
         wanted = min(round(self.rate(hour) / 24 * day_wave * random.uniform(0.85, 1.15)), self.ids_per_hour - 64)

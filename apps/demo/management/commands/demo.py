@@ -16,8 +16,10 @@ from apps.clusters.domain import ensure_cluster
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.options import LOG_OWNERS
 from apps.clusters.schedulers.simulated import PARTITION
+from apps.core.domain.events import events_of
 from apps.demo.data.board import load_board
 from apps.demo.data.debugging import load_debug_profiles
+from apps.demo.data.history import store_history
 from apps.demo.data.people import LOGINS, PASSWORD, load_people
 from apps.demo.data.requests import load_requests
 from apps.demo.simulation.world import write_campaigns
@@ -37,6 +39,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--migrate", action="store_true", help="migrate the database first")
+        parser.add_argument(
+            "--history", action="store_true", help="store two months of jobs before the demo's first day"
+        )
         parser.add_argument("--dir", type=Path, help="directory of `simulate`; default: VAR_DIR/simulation/CLUSTER")
 
     def handle(self, *args: object, **options: Any) -> None:
@@ -45,9 +50,18 @@ class Command(BaseCommand):
         if options["migrate"]:
             call_command("migrate", interactive=False, skip_checks=True, stdout=StringIO())
         directory = (options["dir"] or settings.VAR_DIR / "simulation" / cluster_name()).absolute()
+        if options["history"]:
+            self._store_history(directory)
+            return
         load(directory, timezone.now())
         for person in LOGINS:
             self.stdout.write(f"  {person.username:<10} {PASSWORD:<6} {person.position}")
+
+    def _store_history(self, directory: Path) -> None:
+        cluster = Cluster.objects.get(name=cluster_name())
+        until = events_of(cluster).values_list("at", flat=True)[0] - HISTORY
+        stored = sum(store_history(cluster=cluster, directory=directory / "past", until=until, at=timezone.now()))
+        self.stdout.write(f"{stored} jobs of the last two months stored")
 
 
 def cluster_name() -> str:
