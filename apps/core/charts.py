@@ -374,8 +374,8 @@ def _rate_panel(bins: Sequence[Bin], height: int) -> SafeString:
 
 
 def _ticks(ticks: Sequence[Tick], count: int, foot: int) -> SafeString:
-    """Return the marks of the axis. On a phone at most five labels stay, evenly spaced."""
-    major = [tick for tick in ticks if not tick.is_minor]
+    """Return the marks of the axis. On a phone at most five labels stay, evenly spaced, none cut at the end."""
+    major = [tick for tick in ticks if not tick.is_minor and tick.at <= 0.84 * count]
     on_phone = major[:: max(ceil(len(major) / 5), 1)]
     return format_html_join(
         "",
