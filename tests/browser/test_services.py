@@ -17,6 +17,7 @@ from tests.factories.statusboard import alert, post, service, source, watchdog
 HOUR = timedelta(hours=1)
 PAGES = {
     "board": "/services/",
+    "hours": "/services/?history=hours",
     "service": "/services/samweb/",
     "sources": "/services/monitoring/sources/",
     "announcement": "/services/announcements/new/",
