@@ -409,6 +409,7 @@ _EVERY_SECONDS = {
     "apps.notifications.tasks.call_webhooks": 10,
     "apps.notifications.domain.delivery.drop_old": 86_400,
     "apps.progress.tasks.follow_requests": 30,
+    "apps.progress.tasks.freeze_weekly_reports": 600,
     "apps.progress.domain.forecast.keep_forecasts": 120,
     "apps.archive.tasks.read_queues": 60,
 }

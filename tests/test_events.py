@@ -131,7 +131,7 @@ def test_words_are_a_predicate_without_a_full_stop():
 def test_only_events_of_requests_holds_failures_and_webhooks_notify():
     unwatched = {Audience.MENTIONED, Audience.OWNER}
     for kind in KINDS.values():
-        is_of_failures = kind.name.startswith(("group.", "impact."))
+        is_of_failures = kind.name.startswith(("group.", "impact.", "report.weekly"))
         others = unwatched | ({Audience.OPERATORS, Audience.LIAISONS} if is_of_failures else set())
         assert not kind.notifies or is_of_failures or kind.name.startswith(("request.", "hold.", "webhook.")), kind
         assert Audience.WATCHERS in kind.notifies or kind.notifies.keys() <= others, kind

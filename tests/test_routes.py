@@ -103,6 +103,8 @@ EXPECTED = {
     "api:phase-tokens": ALL,
     "api:job-log": OF_EXPERIMENT,
     "api:progress-detail": OF_EXPERIMENT,
+    "api:weekly-report-list": ALL,
+    "api:weekly-report-detail": OF_EXPERIMENT,
     "api:quality-again": "hyhyyn",
     "api:quality-detail": OF_EXPERIMENT,
     "api:quality-files": "hyhyyn",
@@ -314,6 +316,8 @@ EXPECTED = {
     "production:workflow": ALL,
     "production:workflows": ALL,
     "progress:frozen-report": NONE,  # none of that hash
+    "progress:weekly-reports": ALL,
+    "progress:weekly-report": OF_EXPERIMENT,
     "progress:request-progress": OF_EXPERIMENT,
     "progress:request-report": OF_EXPERIMENT,
     "quality:again": "hyhyyn",

@@ -26,7 +26,7 @@ from apps.production.api.queue import QueueViewSet, SharesPreview, SharesView
 from apps.production.api.requests import RequestViewSet
 from apps.production.api.templates import TemplateViewSet
 from apps.production.api.types import WorkflowViewSet
-from apps.progress.api import ProgressViewSet, RequestReportViewSet
+from apps.progress.api import ProgressViewSet, RequestReportViewSet, WeeklyReportViewSet
 from apps.quality.api.views import QualityViewSet
 from apps.statusboard.api.views import AnnouncementViewSet, IncidentViewSet, ServiceViewSet, WindowViewSet, receive_feed
 from apps.submission.api.debugging import DebugRunViewSet
@@ -59,6 +59,7 @@ router.register("jobs", JobViewSet, basename="job")
 router.register("claims", ClaimViewSet, basename="claim")
 router.register("archive", ArchivedJobViewSet, basename="archived-job")
 router.register("request-reports", RequestReportViewSet, basename="request-report")
+router.register("weekly-reports", WeeklyReportViewSet, basename="weekly-report")
 router.register("failure-groups", GroupViewSet, basename="failure-group")
 router.register("known-errors", KnownErrorViewSet, basename="known-error")
 router.register("known-error-changes", KnownErrorChangeViewSet, basename="change-of-known-error")

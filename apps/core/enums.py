@@ -14,6 +14,7 @@ class Group(models.TextChoices):
     PROGRESS = "progress", "Progress: submitted, testing, running, reviewed"
     CHANGE = "change", "Changes: edited, priority"
     FAILURES = "failures", "Failures: a new kind, a jump, one that is back, jobs to retry after an outage"
+    REPORTS = "reports", "Weekly reports"
     OTHER = "other", "Everything else"
 
 

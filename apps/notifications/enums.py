@@ -45,5 +45,6 @@ DEFAULTS |= {
     (Channel.MAIL, Group.PROGRESS): When.DIGEST,
     (Channel.MAIL, Group.CHANGE): When.DIGEST,
     (Channel.MAIL, Group.FAILURES): When.DIGEST,
+    (Channel.MAIL, Group.REPORTS): When.NOW,
     (Channel.MAIL, Group.OTHER): When.DIGEST,
 }

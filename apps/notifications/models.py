@@ -150,7 +150,7 @@ class Notification(models.Model):
     """One event that concerns one user, as the portal lists it; `message` is its mail.
 
     It is about a request, a hold of all production or of an experiment, a failure group, jobs to retry after an
-    incident, or the user's own settings.
+    incident, a weekly report, or the user's own settings.
     """
 
     user = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="notifications")
@@ -162,6 +162,9 @@ class Notification(models.Model):
     )
     incident = models.ForeignKey(
         "statusboard.Incident", on_delete=models.CASCADE, null=True, blank=True, related_name="+"
+    )
+    report = models.ForeignKey(
+        "progress.WeeklyReport", on_delete=models.CASCADE, null=True, blank=True, related_name="+"
     )
     group = models.CharField(max_length=16, choices=Group)
     at = models.DateTimeField()
@@ -177,10 +180,11 @@ class Notification(models.Model):
             models.UniqueConstraint(fields=["user", "event"], name="notification_once"),
             models.CheckConstraint(condition=Q(digest_at=None) | Q(message=None), name="notification_digest_or_mail"),
             models.CheckConstraint(
-                condition=Q(request=None, hold=None, failures=None)
-                | Q(request=None, hold=None, incident=None)
-                | Q(request=None, failures=None, incident=None)
-                | Q(hold=None, failures=None, incident=None),
+                condition=Q(request=None, hold=None, failures=None, incident=None)
+                | Q(request=None, hold=None, failures=None, report=None)
+                | Q(request=None, hold=None, incident=None, report=None)
+                | Q(request=None, failures=None, incident=None, report=None)
+                | Q(hold=None, failures=None, incident=None, report=None),
                 name="notification_of_one",
             ),
         ]
@@ -204,4 +208,6 @@ class Notification(models.Model):
             return reverse("diagnosis:group", args=[self.failures_id])
         if self.incident_id:
             return reverse("submission:retry-jobs", args=["incident", self.incident_id])
+        if self.report is not None:
+            return self.report.get_absolute_url()
         return reverse("production:holds" if self.hold_id else "notifications:settings")

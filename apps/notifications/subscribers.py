@@ -5,6 +5,6 @@ from apps.core.models import Event
 from apps.notifications.domain.notifications import notify
 
 
-@subscribe("notifications.notify", "request.*", "hold.*", "group.*", "impact.*")
+@subscribe("notifications.notify", "request.*", "hold.*", "group.*", "impact.*", "report.weekly")
 def on_event(event: Event) -> None:
     notify(event=event)

@@ -1,11 +1,17 @@
-"""Production reports, read-only."""
+"""Reports, read-only."""
 
 from django.contrib import admin
 
 from apps.core.admin import ReadOnlyAdmin
-from apps.progress.models import ProductionReport
+from apps.progress.models import ProductionReport, WeeklyReport
 
 
 @admin.register(ProductionReport)
 class ProductionReportAdmin(ReadOnlyAdmin):
     list_display = ["request", "sha256", "frozen_at"]
+
+
+@admin.register(WeeklyReport)
+class WeeklyReportAdmin(ReadOnlyAdmin):
+    list_display = ["experiment", "monday", "frozen_at"]
+    list_filter = ["experiment"]

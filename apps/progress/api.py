@@ -1,17 +1,20 @@
-"""The progress of requests and their production reports in the API."""
+"""The progress of requests, their production reports, and weekly reports of experiments in the API."""
 
 from typing import Any
 
+import django_filters
+from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.response import Response
+from rest_framework.viewsets import ReadOnlyModelViewSet
 
-from apps.accounts.api import ApiRequest
+from apps.accounts.api import ApiRequest, ApiViewSet
 from apps.production.api.routes import OfRequests
 from apps.progress.domain.production_report import read_frozen, report_of
 from apps.progress.domain.progress import RequestNow, StageNow, progress_now
-from apps.progress.models import ProductionReport
+from apps.progress.models import ProductionReport, WeeklyReport
 
 
 class AcceptanceReader(serializers.Serializer[StageNow]):
@@ -102,3 +105,37 @@ class RequestReportViewSet(OfRequests):
         kept = ProductionReport.objects.filter(request=wanted).first()
         content = read_frozen(kept) if kept else report_of(wanted, at=timezone.now())
         return Response(RequestReportReader({"sha256": kept.sha256 if kept else None, "report": content}).data)
+
+
+class WeeklyReportReader(serializers.ModelSerializer[WeeklyReport]):
+    """The report of an experiment on one week, Monday to Sunday in UTC; it never changes."""
+
+    experiment = serializers.CharField(source="experiment.key")
+    week = serializers.CharField(help_text="As ISO 8601 writes it: 2026-W47.")
+    content = serializers.JSONField()
+
+    class Meta:
+        model = WeeklyReport
+        fields = ("id", "experiment", "week", "monday", "frozen_at", "content")
+        read_only_fields = fields
+
+
+class WeeklyReports(django_filters.FilterSet):
+    """Reports of an experiment, or of a week."""
+
+    experiment = django_filters.CharFilter(field_name="experiment__key", help_text="Key of the experiment.")
+
+    class Meta:
+        model = WeeklyReport
+        fields = ("experiment", "monday")
+
+
+class WeeklyReportViewSet(ReadOnlyModelViewSet[WeeklyReport], ApiViewSet[WeeklyReport]):
+    """Weekly reports of experiments, newest first."""
+
+    serializer_class = WeeklyReportReader
+    filterset_class = WeeklyReports
+
+    def get_queryset(self) -> QuerySet[WeeklyReport]:
+        rows = WeeklyReport.objects.visible_to(self.request.user).select_related("experiment")
+        return rows.order_by("-pk")

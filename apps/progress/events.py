@@ -1,5 +1,14 @@
-"""What happens to production reports."""
+"""What happens to reports."""
 
 from apps.core.domain.event_kinds import EventKind, declare
+from apps.core.enums import Audience, Group
 
-declare(EventKind("report.frozen", "froze the production report", "was frozen"))
+declare(
+    EventKind("report.frozen", "froze the production report", "was frozen"),
+    EventKind(
+        "report.weekly",
+        "wrote the weekly report",
+        "has a weekly report",
+        dict.fromkeys((Audience.OPERATORS, Audience.LIAISONS), Group.REPORTS),
+    ),
+)

@@ -1,7 +1,9 @@
-"""The production report of a closed request."""
+"""Reports that are kept as they were: of a closed request, and of an experiment by week."""
 
 from django.db import models
+from django.urls import reverse
 
+from apps.accounts.models import Experiment, ExperimentQuerySet
 from apps.production.models import Request
 
 
@@ -15,3 +17,29 @@ class ProductionReport(models.Model):
 
     def __str__(self) -> str:
         return f"report of {self.request}"
+
+
+class WeeklyReport(models.Model):
+    """What `domain.weekly_report` found on the Monday after a week; never changed."""
+
+    experiment = models.ForeignKey(Experiment, on_delete=models.PROTECT, related_name="weekly_reports")
+    monday = models.DateField(help_text="First day of the week, in UTC.")
+    content = models.JSONField()
+    frozen_at = models.DateTimeField()
+
+    objects = ExperimentQuerySet.as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["experiment", "monday"], name="weekly_report_once")]
+        indexes = [models.Index(fields=["-monday", "experiment"])]
+
+    def __str__(self) -> str:
+        return f"{self.experiment}, week {self.monday:%-V of %G}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("progress:weekly-report", args=[self.experiment.key, self.week])
+
+    @property
+    def week(self) -> str:
+        """The week as ISO 8601 writes it: `2026-W47`."""
+        return f"{self.monday:%G-W%V}"

@@ -18,6 +18,8 @@ from apps.notifications.domain.webhooks import add_webhook
 from apps.notifications.models import Webhook
 from apps.production.domain.holds import place_hold
 from apps.production.models import Hold, Request
+from apps.progress.domain.weekly_report import freeze_weekly_reports
+from apps.progress.models import WeeklyReport
 from apps.statusboard.domain.announcements import post_announcement
 from apps.statusboard.domain.incidents import open_incident
 from apps.statusboard.domain.windows import schedule_window
@@ -53,7 +55,8 @@ class World:
     def parameters(self) -> dict[str, dict[str, object]]:
         """What stands for each parameter of a route, by the part of the portal (`*` for all others)."""
         return {
-            "key": {"workflow": "monte_carlo", "*": self.request.key},
+            "key": {"workflow": "monte_carlo", "weekly-report": self.nova.key, "*": self.request.key},
+            "week": {"*": "2026-W47"},
             "verb": {"portal:incident": "acknowledge", "desk": "approve", "*": "submit"},
             "kind": {"*": "job"},
             "document": {"*": "requests"},
@@ -77,6 +80,7 @@ class World:
                 "incident": self.incident.pk,
                 "group": FailureGroup.objects.get().pk,
                 "hold": Hold.objects.get().pk,
+                "weekly-report": WeeklyReport.objects.get().pk,
                 "*": self.job.pk,
             },
         }
@@ -110,6 +114,7 @@ def build(*, nova: Experiment, liaison: User, approver: User, shifter: User, roo
     request = requests.draft(liaison, nova, stages=stages)
     place_hold(by=shifter, at=at, reason="The farm is full.", experiment=nova)
     job = _failed_job(request, roots, at)
+    freeze_weekly_reports(at=at + timedelta(days=7))
     return World(
         nova=nova,
         request=request,

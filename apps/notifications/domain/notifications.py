@@ -19,12 +19,13 @@ from apps.notifications.domain.recipients import concerned_by, concerned_by_fail
 from apps.notifications.enums import Channel, When
 from apps.notifications.models import Message, Notification, Webhook
 from apps.production.models import Comment, Hold, Request
+from apps.progress.models import WeeklyReport
 from apps.statusboard.models import Incident
 
 #: Events about the text of a comment.
 _WITH_TEXT = frozenset({"request.commented", "request.comment_edited"})
 #: What a notification is about.
-Target = Request | Hold | FailureGroup | Incident
+Target = Request | Hold | FailureGroup | Incident | WeeklyReport
 #: The count beside “Notifications” stops here.
 MAX_COUNT = 100
 
@@ -36,11 +37,12 @@ def visible_notifications(user: User | None) -> QuerySet[Notification]:
     if scope.sees_all:
         return rows
     mine = Q(request__experiment__in=scope.experiments) | Q(hold__experiment__in=scope.experiments)
+    mine |= Q(report__experiment__in=scope.experiments)
     if scope.roles:
         mine |= Q(hold__isnull=False, hold__experiment=None)
     if user is not None:
         mine |= Q(failures__in=visible_groups(user))
-    return rows.filter(Q(request=None, hold=None, failures=None, incident=None) | mine)
+    return rows.filter(Q(request=None, hold=None, failures=None, incident=None, report=None) | mine)
 
 
 def with_texts(rows: Sequence[Notification]) -> Sequence[Notification]:
@@ -64,7 +66,7 @@ def notify(*, event: Event) -> int:
     """Create a notification for each user whom an event concerns, with its mails and calls.
 
     Return the number of users notified: each once, however many requests a hold is over. Idempotent; does nothing if
-    the request, hold, failure group or incident is gone.
+    what it is about is gone.
     """
     target = target_of(event)
     if isinstance(target, Request):
@@ -76,6 +78,8 @@ def notify(*, event: Event) -> int:
         return _notify(event, concerned_by_failures(event, target), (), failures=target)
     if isinstance(target, Incident):
         return _notify(event, concerned_by_failures(event, target), (), incident=target)
+    if isinstance(target, WeeklyReport):
+        return _notify(event, concerned_by_failures(event, target), (), report=target)
     return 0
 
 

@@ -16,6 +16,7 @@ from apps.notifications.models import Follow
 from apps.production.domain.approvals.requirements import approval_facts, possible_signers, slots_of
 from apps.production.domain.holds import requests_under
 from apps.production.models import Hold, Request
+from apps.progress.models import WeeklyReport
 from apps.statusboard.models import Incident
 
 
@@ -65,16 +66,18 @@ def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[i
     return _groups(event, reasons), {experiment for _, experiment, *_ in rows}
 
 
-def concerned_by_failures(event: Event, target: FailureGroup | Incident) -> dict[int, Group]:
-    """Return the users whom an event of a failure group or an incident concerns with their group.
+def concerned_by_failures(event: Event, target: FailureGroup | Incident | WeeklyReport) -> dict[int, Group]:
+    """Return the users whom an event of a failure group, an incident or a weekly report concerns with their group.
 
-    Liaisons are those of all experiments with jobs in the group, who may triage it.
+    Liaisons are those of all experiments with jobs in the group, who may triage it, or of the experiment of the report.
     """
     operators = Q(role__in=[Role.APPROVER, Role.SHIFTER], experiment=None)
     found = {Audience.OPERATORS: set(Membership.objects.filter(operators).values_list("user_id", flat=True))}
     if isinstance(target, FailureGroup):
         found[Audience.OWNER] = set(User.objects.filter(username=target.owner).values_list("pk", flat=True))
         found[Audience.LIAISONS] = _liaisons_of_all(experiments_in(target))
+    if isinstance(target, WeeklyReport):
+        found[Audience.LIAISONS] = _liaisons_of_all({target.experiment_id})
     reasons: dict[int, set[Audience]] = {}
     for audience, users in found.items():
         for user in users:

@@ -14,6 +14,7 @@ class Migration(migrations.Migration):
         ('core', '0001_initial'),
         ('diagnosis', '0001_initial'),
         ('production', '0001_initial'),
+        ('progress', '0001_initial'),
         ('statusboard', '0001_initial'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
@@ -70,7 +71,7 @@ class Migration(migrations.Migration):
             name='Notification',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('group', models.CharField(choices=[('turn', 'Your turn: a request waits for you, or you are mentioned'), ('outcome', 'Outcome: approved, rejected, cancelled, done'), ('trouble', 'Trouble: on hold, a test failed, a webhook of yours fails'), ('progress', 'Progress: submitted, testing, running, reviewed'), ('change', 'Changes: edited, priority'), ('failures', 'Failures: a new kind, a jump, one that is back, jobs to retry after an outage'), ('other', 'Everything else')], max_length=16)),
+                ('group', models.CharField(choices=[('turn', 'Your turn: a request waits for you, or you are mentioned'), ('outcome', 'Outcome: approved, rejected, cancelled, done'), ('trouble', 'Trouble: on hold, a test failed, a webhook of yours fails'), ('progress', 'Progress: submitted, testing, running, reviewed'), ('change', 'Changes: edited, priority'), ('failures', 'Failures: a new kind, a jump, one that is back, jobs to retry after an outage'), ('reports', 'Weekly reports'), ('other', 'Everything else')], max_length=16)),
                 ('at', models.DateTimeField()),
                 ('read_at', models.DateTimeField(blank=True, null=True)),
                 ('digest_at', models.DateTimeField(blank=True, help_text='Waits for the digest at this time.', null=True)),
@@ -79,12 +80,13 @@ class Migration(migrations.Migration):
                 ('hold', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='production.hold')),
                 ('incident', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='statusboard.incident')),
                 ('message', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='notifications', to='notifications.message')),
+                ('report', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='progress.weeklyreport')),
                 ('request', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='production.request')),
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='notifications', to=settings.AUTH_USER_MODEL)),
             ],
             options={
                 'indexes': [models.Index(fields=['user', '-at', '-id'], name='notificatio_user_id_026e34_idx'), models.Index(condition=models.Q(('read_at', None)), fields=['user'], name='notification_unread'), models.Index(condition=models.Q(('digest_at__isnull', False)), fields=['digest_at', 'user'], name='notification_digest'), models.Index(fields=['at'], name='notificatio_at_ec909b_idx')],
-                'constraints': [models.UniqueConstraint(fields=('user', 'event'), name='notification_once'), models.CheckConstraint(condition=models.Q(('digest_at', None), ('message', None), _connector='OR'), name='notification_digest_or_mail'), models.CheckConstraint(condition=models.Q(models.Q(('failures', None), ('hold', None), ('request', None)), models.Q(('hold', None), ('incident', None), ('request', None)), models.Q(('failures', None), ('incident', None), ('request', None)), models.Q(('failures', None), ('hold', None), ('incident', None)), _connector='OR'), name='notification_of_one')],
+                'constraints': [models.UniqueConstraint(fields=('user', 'event'), name='notification_once'), models.CheckConstraint(condition=models.Q(('digest_at', None), ('message', None), _connector='OR'), name='notification_digest_or_mail'), models.CheckConstraint(condition=models.Q(models.Q(('failures', None), ('hold', None), ('incident', None), ('request', None)), models.Q(('failures', None), ('hold', None), ('report', None), ('request', None)), models.Q(('hold', None), ('incident', None), ('report', None), ('request', None)), models.Q(('failures', None), ('incident', None), ('report', None), ('request', None)), models.Q(('failures', None), ('hold', None), ('incident', None), ('report', None)), _connector='OR'), name='notification_of_one')],
             },
         ),
         migrations.CreateModel(
@@ -106,7 +108,7 @@ class Migration(migrations.Migration):
             name='Rule',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('group', models.CharField(choices=[('turn', 'Your turn: a request waits for you, or you are mentioned'), ('outcome', 'Outcome: approved, rejected, cancelled, done'), ('trouble', 'Trouble: on hold, a test failed, a webhook of yours fails'), ('progress', 'Progress: submitted, testing, running, reviewed'), ('change', 'Changes: edited, priority'), ('failures', 'Failures: a new kind, a jump, one that is back, jobs to retry after an outage'), ('other', 'Everything else')], max_length=16)),
+                ('group', models.CharField(choices=[('turn', 'Your turn: a request waits for you, or you are mentioned'), ('outcome', 'Outcome: approved, rejected, cancelled, done'), ('trouble', 'Trouble: on hold, a test failed, a webhook of yours fails'), ('progress', 'Progress: submitted, testing, running, reviewed'), ('change', 'Changes: edited, priority'), ('failures', 'Failures: a new kind, a jump, one that is back, jobs to retry after an outage'), ('reports', 'Weekly reports'), ('other', 'Everything else')], max_length=16)),
                 ('channel', models.CharField(choices=[('mail', 'mail'), ('webhook', 'webhook')], max_length=16)),
                 ('when', models.CharField(choices=[('now', 'at once'), ('digest', 'in the daily digest'), ('never', 'never')], max_length=16)),
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='notification_rules', to=settings.AUTH_USER_MODEL)),

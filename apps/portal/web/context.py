@@ -38,6 +38,10 @@ SECTIONS = {
         ("Types", "production:workflows"),
         ("Checks", "production:rules"),
     ],
+    "jobs:statistics": [
+        ("Explorer", "jobs:statistics"),
+        ("Weekly reports", "progress:weekly-reports"),
+    ],
 }
 #: A page under a tab, by the first page of the tab.
 PART_OF = {"production:inbox": "production:desk"}
@@ -73,6 +77,7 @@ HELP = [
     ("/retries/", "submission"),
     ("/debug-runs/", "submission"),
     ("/reports/frozen/", "progress"),
+    ("/reports/weekly/", "progress"),
     ("/jobs/", "jobs"),
     ("/reports/", "jobs"),
     ("/failures/", "diagnosis"),

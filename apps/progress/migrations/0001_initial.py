@@ -9,6 +9,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
+        ('accounts', '0001_initial'),
         ('production', '0001_initial'),
     ]
 
@@ -22,5 +23,19 @@ class Migration(migrations.Migration):
                 ('frozen_at', models.DateTimeField()),
                 ('request', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='report', to='production.request')),
             ],
+        ),
+        migrations.CreateModel(
+            name='WeeklyReport',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('monday', models.DateField(help_text='First day of the week, in UTC.')),
+                ('content', models.JSONField()),
+                ('frozen_at', models.DateTimeField()),
+                ('experiment', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='weekly_reports', to='accounts.experiment')),
+            ],
+            options={
+                'indexes': [models.Index(fields=['-monday', 'experiment'], name='progress_we_monday_491f79_idx')],
+                'constraints': [models.UniqueConstraint(fields=('experiment', 'monday'), name='weekly_report_once')],
+            },
         ),
     ]

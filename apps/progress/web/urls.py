@@ -1,10 +1,12 @@
 from django.urls import path
 
-from apps.progress.web import views
+from apps.progress.web import views, weekly
 
 app_name = "progress"
 urlpatterns = [
     path("jobs/progress/<str:key>/", views.request_progress, name="request-progress"),
     path("reports/requests/<str:key>/", views.report_now, name="request-report"),
+    path("reports/weekly/", weekly.weekly_reports, name="weekly-reports"),
+    path("reports/weekly/<str:key>/<str:week>/", weekly.weekly_report, name="weekly-report"),
     path("reports/frozen/<str:digest>/", views.frozen_report, name="frozen-report"),
 ]

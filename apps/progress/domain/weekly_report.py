@@ -1,0 +1,191 @@
+"""The weekly report of an experiment: its jobs, failures, outages and requests of a week, frozen on Monday morning."""
+
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, QuerySet, Sum
+
+from apps.accounts.models import Experiment
+from apps.core.domain.events import publish
+from apps.diagnosis.models import CauseTotals, ImpactGroup
+from apps.jobs.domain.totals import Sums
+from apps.jobs.models import HourlyTotals
+from apps.production.enums import CLOSED
+from apps.production.models import Request
+from apps.progress.models import WeeklyReport
+
+WEEK = timedelta(days=7)
+#: Records of the jobs of Sunday may come late: the report is frozen so long after the end of the week.
+WAIT = timedelta(hours=6)
+#: Rows in each table.
+MOST = 20
+
+
+def week_before(at: datetime) -> date:
+    """Return the Monday of the last week that was over, in UTC, `WAIT` before a time."""
+    day = (at - WAIT).astimezone(UTC).date()
+    return day - timedelta(days=day.weekday()) - WEEK
+
+
+def freeze_weekly_reports(*, at: datetime) -> int:
+    """Freeze the missing reports of the last week; return how many.
+
+    An experiment that had neither jobs nor requests gets none.
+    """
+    monday, made = week_before(at), 0
+    for experiment in Experiment.objects.exclude(weekly_reports__monday=monday).order_by("key"):
+        made += _freeze(experiment, monday, at)
+    return made
+
+
+@transaction.atomic
+def _freeze(experiment: Experiment, monday: date, at: datetime) -> bool:
+    Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)
+    content = weekly_report_of(experiment, monday=monday, at=at)
+    is_empty = not (content["jobs"]["jobs"] or content["before"]["jobs"] or any(content["requests"].values()))
+    if is_empty or WeeklyReport.objects.filter(experiment=experiment, monday=monday).exists():
+        return False
+    report = WeeklyReport.objects.create(experiment=experiment, monday=monday, content=content, frozen_at=at)
+    publish(kind="report.weekly", target=report, by="opsportal", at=at, reason=sentence_of(content))
+    return True
+
+
+def weekly_report_of(experiment: Experiment, *, monday: date, at: datetime) -> dict[str, Any]:
+    """Return the report of the week that begins on a Monday, as plain JSON values, in a fixed number of queries.
+
+    Times are UTC. `before` has the figures of the week before; wasted core-hours are those of failed jobs.
+    """
+    since = datetime.combine(monday, time(), UTC)
+    until = since + WEEK
+    now, before = (_by_stage(experiment, start) for start in (since, since - WEEK))
+    return {
+        "experiment": experiment.key,
+        "week": f"{monday:%G-W%V}",
+        "since": since.isoformat(),
+        "until": until.isoformat(),
+        "as_of": at.isoformat(),
+        "jobs": _figures(now.values()),
+        "before": _figures(before.values()),
+        "stages": _stages(now, before),
+        "failures": _failures(experiment, since),
+        "outages": _outages(experiment, since, until),
+        "requests": _requests(experiment, since, until),
+    }
+
+
+def sentence_of(content: dict[str, Any]) -> str:
+    """Return a report in one sentence."""
+    jobs, before = content["jobs"], content["before"]
+    if not jobs["jobs"]:
+        return "No jobs finished."
+    was = f" ({before['failure_rate']:.1%} the week before)" if before["jobs"] else ""
+    wasted = f"{jobs['wasted_core_hours']:,.0f} of {jobs['core_hours']:,.0f} core-hours were wasted."
+    return f"{jobs['jobs']:,} jobs finished, {jobs['failure_rate']:.1%} of them failed{was}; {wasted}"
+
+
+def _by_stage(experiment: Experiment, since: datetime) -> dict[str, Sums]:
+    rows = (
+        HourlyTotals.objects.filter(experiment=experiment, hour__gte=since, hour__lt=since + WEEK)
+        .order_by()
+        .values("stage", "state")
+        .annotate(jobs=Sum("jobs"), core_seconds=Sum("core_seconds"))
+    )
+    found: dict[str, Sums] = {}
+    for row in rows:
+        found.setdefault(row["stage"], Sums(row["stage"])).add(dict(row))
+    return found
+
+
+def _figures(rows: Iterable[Sums]) -> dict[str, Any]:
+    parts = list(rows)
+    jobs, failed = sum(row.jobs for row in parts), sum(row.failed for row in parts)
+    return {
+        "jobs": jobs,
+        "completed": sum(row.completed for row in parts),
+        "failed": failed,
+        "failure_rate": round(failed / jobs, 4) if jobs else None,
+        "core_hours": round(sum(row.core_seconds for row in parts) / 3600, 2),
+        "wasted_core_hours": round(sum(row.wasted_core_seconds for row in parts) / 3600, 2),
+    }
+
+
+def _stages(now: dict[str, Sums], before: dict[str, Sums]) -> list[dict[str, Any]]:
+    """Return the stages with the most wasted core-hours first; those that had jobs only the week before are absent."""
+    rows = sorted(now.values(), key=lambda row: (-row.wasted_core_seconds, -row.jobs, row.name))[:MOST]
+    none = Sums()
+    return [
+        {
+            "stage": row.name,
+            **_figures([row]),
+            "failure_rate_before": _figures([before.get(row.name, none)])["failure_rate"],
+        }
+        for row in rows
+    ]
+
+
+def _failures(experiment: Experiment, since: datetime) -> list[dict[str, Any]]:
+    """Return the failure groups with the most jobs of the week, and how many they had the week before."""
+    of_experiment = CauseTotals.objects.filter(experiment=experiment, group__isnull=False).order_by()
+    rows = (
+        of_experiment.filter(hour__gte=since, hour__lt=since + WEEK)
+        .values("group", "group__title", "verdict", "group__first_seen_at")
+        .annotate(jobs=Sum("jobs"), core=Sum("core_seconds"))
+        .order_by("-jobs", "group")[:MOST]
+    )
+    earlier = of_experiment.filter(hour__gte=since - WEEK, hour__lt=since, group__in=[row["group"] for row in rows])
+    before = dict(earlier.values_list("group").annotate(Sum("jobs")))
+    return [
+        {
+            "group": row["group"],
+            "title": row["group__title"],
+            "verdict": row["verdict"],
+            "is_new": row["group__first_seen_at"] >= since,
+            "jobs": row["jobs"],
+            "jobs_before": before.get(row["group"], 0),
+            "core_hours": round(row["core"] / 3600, 2),
+        }
+        for row in rows
+    ]
+
+
+def _outages(experiment: Experiment, since: datetime, until: datetime) -> list[dict[str, Any]]:
+    """Return the incidents of the week that made most jobs fail; an incident counts with all its jobs."""
+    of_week = ImpactGroup.objects.filter(
+        experiment=experiment, impact__incident__started_at__lt=until, impact__incident__merged_into=None
+    ).exclude(impact__incident__ended_at__lte=since)
+    incident = {name: F(f"impact__incident__{name}") for name in ("service__name", "title", "started_at", "ended_at")}
+    rows = (
+        of_week.order_by()
+        .values(pk=F("impact__incident"), **incident)
+        .annotate(jobs=Sum("confirmed"), core=Sum("confirmed_core_seconds"))
+        .filter(jobs__gt=0)
+        .order_by("-jobs", "pk")[:MOST]
+    )
+    return [
+        {
+            "incident": row["pk"],
+            "service": row["service__name"],
+            "title": row["title"],
+            "from": row["started_at"].isoformat(),
+            "to": row["ended_at"].isoformat() if row["ended_at"] else None,
+            "jobs": row["jobs"],
+            "core_hours": round(row["core"] / 3600, 2),
+        }
+        for row in rows
+    ]
+
+
+def _requests(experiment: Experiment, since: datetime, until: datetime) -> dict[str, list[dict[str, Any]]]:
+    """Return the requests submitted or closed in the week, and the open ones expected after their deadline."""
+    mine = Request.objects.filter(experiment=experiment).order_by("pk")
+    return {
+        "submitted": _named(mine.filter(submitted_at__gte=since, submitted_at__lt=until)),
+        "closed": _named(mine.filter(closed_at__gte=since, closed_at__lt=until)),
+        "late": _named(mine.exclude(state__in=sorted(CLOSED)).filter(expected_end__gt=F("deadline"))),
+    }
+
+
+def _named(requests: QuerySet[Request]) -> list[dict[str, Any]]:
+    return [{"request": row.key, "title": row.title, "state": row.state} for row in requests[:MOST]]

@@ -1,0 +1,83 @@
+"""Weekly reports of experiments: the list, and one report with links to what is behind its figures."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.paginator import Paginator
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.web.query import read_query
+from apps.jobs.enums import ANY_FAILURE, NONE
+from apps.production.models import Request
+from apps.production.permissions import visible_experiments
+from apps.progress.domain.weekly_report import sentence_of
+from apps.progress.models import WeeklyReport
+from apps.statusboard.models import Incident
+
+PAGE_SIZE = 50
+_REQUESTS = {"submitted": "Submitted", "closed": "Closed", "late": "Expected after its deadline"}
+
+
+@require_safe
+def weekly_reports(request: AuthenticatedRequest) -> HttpResponse:
+    """List the reports, newest first; `?experiment=` those of one experiment."""
+    experiments = {each.key: each for each in visible_experiments(request.user)}
+    chosen = read_query(request, "experiment", experiments.get, expected="an experiment")
+    reports = WeeklyReport.objects.visible_to(request.user).select_related("experiment")
+    if chosen:
+        reports = reports.filter(experiment=chosen)
+    page = Paginator(reports.order_by("-monday", "experiment__key"), PAGE_SIZE).get_page(request.GET.get("page"))
+    rows = [(report, sentence_of(report.content)) for report in page.object_list]
+    context = {"experiments": experiments.values(), "chosen": chosen, "page": page, "rows": rows}
+    return render(request, "progress/weekly_reports.html", context)
+
+
+@require_safe
+def weekly_report(request: AuthenticatedRequest, key: str, week: str) -> HttpResponse:
+    """Show the report of an experiment and a week as ISO 8601 writes it."""
+    mine = WeeklyReport.objects.visible_to(request.user).filter(experiment__key=key).select_related("experiment")
+    report: WeeklyReport = get_object_or_404(mine, content__week=week)
+    near = {
+        "before": mine.filter(monday__lt=report.monday).order_by("-monday").first(),
+        "after": mine.filter(monday__gt=report.monday).order_by("monday").first(),
+    }
+    content = report.content
+    context = {
+        "object": report,
+        "report": _with_links(content),
+        "sentence": sentence_of(content),
+        "digest": True,  # it is frozen: links say that they show jobs as of now
+        **near,
+    }
+    return render(request, "progress/weekly_report.html", context)
+
+
+def _with_links(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content with `links` in `jobs` and in each stage, by what they list, and the `url` of other rows."""
+    of_week = {
+        "experiment": content["experiment"],
+        "ended_from": content["since"],
+        "ended_to": content["until"],
+    }
+    stages = [{**row, "links": _to_jobs({**of_week, "stage": row["stage"] or NONE})} for row in content["stages"]]
+    outages = [{**row, "url": Incident(pk=row["incident"]).get_absolute_url()} for row in content["outages"]]
+    requests = [
+        (words, {**row, "url": Request(key=row["request"]).get_absolute_url()})
+        for name, words in _REQUESTS.items()
+        for row in content["requests"][name]
+    ]
+    jobs = {**content["jobs"], "links": _to_jobs(of_week)}
+    return {**content, "jobs": jobs, "stages": stages, "outages": outages, "requests": requests}
+
+
+def _to_jobs(query: Mapping[str, str]) -> dict[str, str]:
+    jobs = reverse("jobs:list")
+    return {
+        "jobs": f"{jobs}?{urlencode(query)}",
+        "failed": f"{jobs}?{urlencode({'state': ANY_FAILURE, **query})}",
+    }
