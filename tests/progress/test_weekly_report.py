@@ -72,7 +72,7 @@ def test_figures_are_those_of_the_jobs_that_ended_in_the_week(week, nova, django
     assert (found["before"]["jobs"], found["before"]["failed"]) == (2, 1)
     assert found["stages"] == [{"stage": "reco", **jobs, "failure_rate_before": 0.5}]
     assert [(row["jobs"], row["jobs_before"], row["core_hours"]) for row in found["failures"]] == [(2, 1, 4.0)]
-    told = "3 jobs finished, 66.7% of them failed (50.0% the week before); 4 of 6 core-hours were wasted."
+    told = "3 jobs finished, 66.7 % of them failed (50.0 % the week before); 4 of 6 core-hours were wasted."
     assert sentence_of(found) == told
     assert sentence_of(weekly_report_of(nova, monday=date(2026, 1, 5), at=MORNING)) == "No jobs finished."
 

@@ -80,9 +80,9 @@ def sentence_of(content: dict[str, Any]) -> str:
     jobs, before = content["jobs"], content["before"]
     if not jobs["jobs"]:
         return "No jobs finished."
-    was = f" ({before['failure_rate']:.1%} the week before)" if before["jobs"] else ""
+    was = f" ({100 * before['failure_rate']:.1f} % the week before)" if before["jobs"] else ""
     wasted = f"{jobs['wasted_core_hours']:,.0f} of {jobs['core_hours']:,.0f} core-hours were wasted."
-    return f"{jobs['jobs']:,} jobs finished, {jobs['failure_rate']:.1%} of them failed{was}; {wasted}"
+    return f"{jobs['jobs']:,} jobs finished, {100 * jobs['failure_rate']:.1f} % of them failed{was}; {wasted}"
 
 
 def _by_stage(experiment: Experiment, since: datetime) -> dict[str, Sums]:

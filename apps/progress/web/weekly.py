@@ -20,7 +20,7 @@ from apps.progress.models import WeeklyReport
 from apps.statusboard.models import Incident
 
 PAGE_SIZE = 50
-_REQUESTS = {"submitted": "Submitted", "closed": "Closed", "late": "Expected after its deadline"}
+_REQUESTS = {"submitted": "Submitted", "closed": "Closed", "late": "Late"}
 
 
 @require_safe
