@@ -15,6 +15,7 @@ from apps.jobs.models import HourlyTotals
 from apps.production.enums import CLOSED
 from apps.production.models import Request
 from apps.progress.models import WeeklyReport
+from apps.statusboard.models import Incident
 
 WEEK = timedelta(days=7)
 #: Records of the jobs of Sunday may come late: the report is frozen so long after the end of the week.
@@ -155,25 +156,24 @@ def _outages(experiment: Experiment, since: datetime, until: datetime) -> list[d
     of_week = ImpactGroup.objects.filter(
         experiment=experiment, impact__incident__started_at__lt=until, impact__incident__merged_into=None
     ).exclude(impact__incident__ended_at__lte=since)
-    incident = {name: F(f"impact__incident__{name}") for name in ("service__name", "title", "started_at", "ended_at")}
     rows = (
         of_week.order_by()
-        .values(pk=F("impact__incident"), **incident)
+        .values("impact__incident")
         .annotate(jobs=Sum("confirmed"), core=Sum("confirmed_core_seconds"))
         .filter(jobs__gt=0)
-        .order_by("-jobs", "pk")[:MOST]
+        .order_by("-jobs", "impact__incident")[:MOST]
     )
+    costs = {row["impact__incident"]: row for row in rows}
+    incidents = Incident.objects.select_related("service").in_bulk(costs)
     return [
         {
-            "incident": row["pk"],
-            "service": row["service__name"],
-            "title": row["title"],
-            "from": row["started_at"].isoformat(),
-            "to": row["ended_at"].isoformat() if row["ended_at"] else None,
+            "incident": pk,
+            "service": incidents[pk].service.name,
+            "title": incidents[pk].title,
             "jobs": row["jobs"],
             "core_hours": round(row["core"] / 3600, 2),
         }
-        for row in rows
+        for pk, row in costs.items()
     ]
 
 
