@@ -376,7 +376,7 @@ class Environment(BaseSettings):
     )
     PUBLIC_STATUS: bool = Field(
         default=False,
-        description="Allow everybody to read the states of services: summary, calendar and badge under `/services/status/`.",
+        description="Allow everybody to read the states of services: page, feeds, calendar and badge under `/services/status/`, and the IRI API.",
     )
 
     @classmethod

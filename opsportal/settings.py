@@ -396,6 +396,7 @@ _EVERY_SECONDS = {
     "apps.production.tasks.remind_of_waiting": 600,
     "apps.production.domain.priority.rescoring.rescore_all": 60,
     "apps.jobs.tasks.collect_all": 15,
+    "apps.jobs.tasks.read_all_hosts": 900,
     "apps.submission.tasks.send_all": 15,
     "apps.submission.tasks.release_retries": 15,
     "apps.quality.tasks.check_all": 15,

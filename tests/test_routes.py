@@ -69,6 +69,8 @@ EXPECTED = {
     "api:advice": ALL,
     "api:announcement-detail": ALL,
     "api:announcement-list": ALL,
+    "api:announcement-pin": OPG,
+    "api:announcement-read": ALL,
     "api:announcement-withdraw": OPG,
     "api:archived-job-description": NONE,  # the scheduler of this one keeps none
     "api:archived-job-detail": OF_EXPERIMENT,
@@ -180,6 +182,8 @@ EXPECTED = {
     "api:submission-bundle": OPERATOR,
     "api:submission-cancel": OPERATOR,
     "api:submission-detail": OF_EXPERIMENT,
+    "api:submission-follow-advice": OPERATOR,
+    "api:submission-ignore-advice": OPERATOR,
     "api:submission-limit": OPERATOR,
     "api:submission-retry": OPERATOR,
     "api:template-detail": NONE,  # there is none yet
@@ -332,6 +336,8 @@ EXPECTED = {
     "submission:cancel": OPERATOR,
     "submission:debug-bundle": OF_EXPERIMENT,  # and says why there is none
     "submission:debug-run": OF_EXPERIMENT,
+    "submission:follow-advice": OPERATOR,
+    "submission:ignore-advice": OPERATOR,
     "submission:limit": OPERATOR,
     "submission:request": OF_EXPERIMENT,
     "submission:retry": OPERATOR,
@@ -345,8 +351,17 @@ EXPECTED = {
     "statusboard:board": ALL,
     "statusboard:cancel-window": OPG,
     "statusboard:map-alert": OPG,
+    "statusboard:pin-announcement": OPG,
     "statusboard:post-announcement": OPG,
+    "statusboard:read-announcement": ALL,
     "statusboard:report-incident": OPG,
+    "statusboard:iri-event": NONE,  # the world has no such key
+    "statusboard:iri-events": ALL,
+    "statusboard:iri-incident": NONE,
+    "statusboard:iri-incidents": ALL,
+    "statusboard:iri-resource": NONE,
+    "statusboard:iri-resources": ALL,
+    "statusboard:public-board": ALL,
     "statusboard:schedule-window": OPG,
     "portal:service": ALL,
     "statusboard:calendar": ALL,
@@ -356,6 +371,7 @@ EXPECTED = {
     "statusboard:sources": ALL,
     "statusboard:status-badge": ALL,
     "statusboard:status-calendar": ALL,
+    "statusboard:status-feed": ALL,
     "statusboard:status-summary": ALL,
     "statusboard:withdraw-announcement": OPG,
 }

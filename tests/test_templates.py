@@ -102,3 +102,18 @@ def test_modules_render_only_templates_of_their_own_and_lower_apps():
 
 def test_every_folder_of_templates_is_an_app():
     assert {owner(name(path)) for path in TEMPLATES} <= set(ORDER)
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: str(path.relative_to(ROOT / "templates")))
+def test_no_form_sends_its_csrf_token_in_the_address(path: Path) -> None:
+    text = path.read_text("utf-8")
+    for form in re.findall(r"<form\b[^>]*>.*?</form>", text, re.DOTALL):
+        is_post = re.match(r'<form\b[^>]*\bmethod="post"', form)
+        assert is_post or "csrf_token" not in form
+        assert 'formmethod="get"' not in form
+
+
+def test_classes_of_several_components_are_styled_within_each() -> None:
+    sheets = sorted((ROOT / "static/opsportal/css").glob("*.css"))
+    bare = re.compile(r"(?:^|[},])\s*(\.(?:ok|ko|e|w))(?=::|\s*[{,])", re.MULTILINE)
+    assert [(path.name, found) for path in sheets for found in bare.findall(path.read_text("utf-8"))] == []

@@ -19,6 +19,7 @@ MADE_BY_HAND = {
     ("apps/core/web/templatetags/look.py", "visible"),
     ("apps/progress/web/templatetags/progress.py", "progress_rows"),
     ("apps/statusboard/web/templatetags/day_marks.py", "day_marks"),
+    ("apps/statusboard/web/templatetags/day_marks.py", "plain_marks"),
 }
 SAFE = {"mark_safe", "SafeString", "SafeText", "SafeData"}
 FORMATS = {"format_html", "format_html_join"}

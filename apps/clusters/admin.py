@@ -1,7 +1,7 @@
 from django.contrib import admin
 
-from apps.clusters.models import Cluster, Site
-from apps.core.admin import PortalAdmin
+from apps.clusters.models import Cluster, Host, Site
+from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 
 
 @admin.register(Site)
@@ -12,3 +12,10 @@ class SiteAdmin(PortalAdmin):
 @admin.register(Cluster)
 class ClusterAdmin(PortalAdmin):
     list_display = ["name", "scheduler", "site", "service", "collects", "submits"]
+
+
+@admin.register(Host)
+class HostAdmin(ReadOnlyAdmin):
+    list_display = ["name", "cluster", "cpu_model", "cores", "memory_bytes", "listed_at"]
+    list_filter = ["cluster"]
+    search_fields = ["name", "cpu_model"]

@@ -1,11 +1,12 @@
 """Clusters, and the scheduler adapter of each."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from django.db import transaction
 
 from apps.accounts.models import Principal
-from apps.clusters.models import Cluster
+from apps.clusters.models import Cluster, Site
 from apps.clusters.schedulers.base import Scheduler, SchedulerError
 from apps.clusters.schedulers.options import LOG_OPTIONS, LOG_OWNERS, LOG_RIGHTS, LOG_URL
 from apps.clusters.schedulers.registry import SCHEDULERS
@@ -24,6 +25,13 @@ def ensure_cluster(
     if created:
         publish(kind="cluster.created", target=cluster, by=by, at=at, new=scheduler)
     return cluster
+
+
+def sites_named(names: Iterable[str]) -> dict[str, int]:
+    """Return the primary keys of sites by name; those that did not exist are created."""
+    wanted = set(names)
+    found = dict(Site.objects.filter(name__in=wanted).values_list("name", "pk"))
+    return found | {name: Site.objects.get_or_create(name=name)[0].pk for name in sorted(wanted - found.keys())}
 
 
 def adapter_of(cluster: Cluster) -> Scheduler:

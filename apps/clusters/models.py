@@ -19,6 +19,25 @@ class Site(models.Model):
         return self.name
 
 
+class Host(models.Model):
+    """A host of a cluster, as its scheduler listed it last."""
+
+    cluster = models.ForeignKey("Cluster", on_delete=models.CASCADE, related_name="hosts", db_index=False)
+    name = models.CharField(max_length=255)
+    cpu_model = models.CharField("CPU model", max_length=255, blank=True)
+    address = models.CharField(max_length=64, blank=True)
+    cores = models.PositiveIntegerField(null=True, blank=True)
+    memory_bytes = models.BigIntegerField(null=True, blank=True)
+    listed_at = models.DateTimeField(help_text="When the scheduler last listed it so.")
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="host_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Cluster(models.Model):
     """One batch system. A row is made by capture or a collector when it first hears of the name."""
 

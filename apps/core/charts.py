@@ -5,7 +5,7 @@ takes the colour of its kind (`up`, `down`, `service`, `code`, …: the classes 
 and links to the list that it counts. These links are not in the tab order: the table behind has the same ones.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
@@ -234,14 +234,14 @@ def heat_map(
     )
 
 
-def week_strip(days: Sequence[tuple[str, Sequence[Part]]], *, sentence: str) -> SafeString:
-    """Return a row per day with a mark for each hour that is over; `Part.kind` is the state of the hour."""
+def week_strip(days: Sequence[tuple[str, Mapping[int, Part]]], *, sentence: str) -> SafeString:
+    """Return a row per day with a mark at each hour of the clock that is given; `Part.kind` is its state."""
     marks = [format_html('<text x="{}" y="8">{}</text>', f"{30 + hour * 6.7:.1f}", hour) for hour in (0, 6, 12, 18)]
     for row, (name, hours) in enumerate(days):
         y = 11 + row * 6.5
         if row in (0, len(days) - 1):
             marks.append(format_html('<text x="0" y="{}">{}</text>', y + 6, name))
-        for hour, part in enumerate(hours):
+        for hour, part in hours.items():
             mark = format_html(
                 '<rect class="f-{}" opacity="{}" x="{}" y="{}" width="5.7" height="5.5"/>',
                 part.kind,

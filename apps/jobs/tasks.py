@@ -8,6 +8,7 @@ from apps.core.domain.background import enqueue
 from apps.core.tasks import task_of
 from apps.jobs.domain.collection import collect_finished_jobs
 from apps.jobs.domain.flagged import forget_flagged
+from apps.jobs.domain.hosts import read_hosts
 from apps.jobs.domain.phases.stuck import find_stuck_phases
 from apps.jobs.domain.phases.totals import recount_phases
 from apps.jobs.domain.rollups import recompute_dirty_hours
@@ -25,6 +26,12 @@ def collect_cluster(*, cluster_id: int) -> None:
     cluster = Cluster.objects.filter(pk=cluster_id, collects=True).first()
     if cluster is not None:
         collect_finished_jobs(cluster=cluster, at=timezone.now())
+
+
+@shared_task
+def read_all_hosts() -> None:
+    for cluster in Cluster.objects.filter(collects=True):
+        read_hosts(cluster=cluster, at=timezone.now())
 
 
 recompute_totals = task_of(recompute_dirty_hours)

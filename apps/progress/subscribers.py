@@ -55,8 +55,10 @@ def on_hold_changed(event: Event) -> None:
 
 @subscribe("progress.recount_stages", "cluster.removed")
 def on_cluster_removed(event: Event) -> None:
-    for request in Request.objects.filter(key__in=event.data["requests"]):
+    requests = Request.objects.filter(key__in=event.data["requests"])
+    for request in requests:
         count_request(request=request)
+    keep_forecasts(at=timezone.now(), requests=requests)
 
 
 @subscribe("progress.freeze_report", "request.done", "request.done_partial", "request.cancel", "request.supersede")

@@ -22,6 +22,8 @@ declare(
     EventKind("window.moved", "moved it from {old} to {new}", "was moved"),
     EventKind("window.cancelled", "cancelled the maintenance window", "was cancelled"),
     EventKind("announcement.posted", "posted the announcement", "was posted"),
+    EventKind("announcement.pinned", "pinned the announcement", "was pinned"),
+    EventKind("announcement.unpinned", "unpinned the announcement", "was unpinned"),
     EventKind("announcement.withdrawn", "withdrew the announcement", "was withdrawn"),
     EventKind("source.created", "created the monitoring source", "was created"),
     EventKind("source.token_added", "added a token", "has a new token"),

@@ -307,11 +307,13 @@ class Announcement(models.Model):
     services = models.ManyToManyField(Service, blank=True, related_name="announcements")
     posted_by = models.CharField(max_length=150)
     withdrawn_at = models.DateTimeField(null=True, blank=True)
+    pinned = models.BooleanField(default=False, help_text="Shown first, also to those who have read it.")
+    read_by = models.ManyToManyField(User, blank=True, editable=False, related_name="+")
 
     objects = AnnouncementQuerySet.as_manager()
 
     class Meta:
-        ordering = ["-starts_at", "-pk"]
+        ordering = ["-pinned", "-starts_at", "-pk"]
         constraints = [
             models.CheckConstraint(
                 condition=Q(ends_at=None) | Q(ends_at__gt=F("starts_at")), name="announcement_ends_after_start"

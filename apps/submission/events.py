@@ -5,6 +5,16 @@ from apps.core.domain.event_kinds import EventKind, declare
 declare(
     EventKind("submission.assigned", "assigned the request to {cluster}", "was assigned to a cluster"),
     EventKind("submission.limit_set", "changed the limit of concurrent jobs: {old} → {new}", "has a new job limit"),
+    EventKind(
+        "submission.advice_ignored",
+        "let its jobs be submitted until {until} although the advice is not to",
+        "has jobs submitted against the advice",
+    ),
+    EventKind(
+        "submission.advice_followed",
+        "followed the advice on submissions again",
+        "has its jobs submitted by the advice again",
+    ),
     EventKind("submission.planned", "planned jobs of {stage}", "has new jobs planned"),
     EventKind("submission.planned_again", "planned refused jobs of {stage} again", "has refused jobs planned again"),
     EventKind("submission.cut", "split planned jobs of {stage} at the job limit", "had planned jobs split"),

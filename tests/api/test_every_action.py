@@ -54,6 +54,8 @@ DONE_BY = {
     "submission:again": "api:submission-again",
     "submission:assign": "api:submission-assign",
     "submission:cancel": "api:submission-cancel",
+    "submission:follow-advice": "api:submission-follow-advice",
+    "submission:ignore-advice": "api:submission-ignore-advice",
     "submission:limit": "api:submission-limit",
     "submission:debug-run": "api:debug-run-list",
     "submission:retry": "api:submission-retry",

@@ -303,3 +303,23 @@ def test_log_paths_are_those_that_slurm_wrote(
     assert found[0].is_file()
     assert found[1].is_file()
     assert found[1].relative_to(directory).as_posix().startswith(stderr.format(id=job_id))
+
+
+def test_hosts_have_their_cores_memory_and_the_cpu_model_of_a_feature(slurm: SlurmServer) -> None:
+    first, *others = slurm.nodes
+    slurm.run("scontrol", "update", f"NodeName={first}", "AvailableFeatures=ib,rome", "ActiveFeatures=ib,rome")
+    scheduler = Slurm(slurm.cluster, {"conf": str(slurm.conf), "cpu_models": "rome=AMD EPYC 7702"})
+    hosts = {host.name: host for host in scheduler.hosts()}
+    slurm.run("scontrol", "update", f"NodeName={first}", "AvailableFeatures=", "ActiveFeatures=")
+
+    assert hosts.keys() == {first, *others}
+    assert [hosts[name].cpu_model for name in (first, *others)] == ["AMD EPYC 7702"] + [""] * len(others)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert {(host.address, host.memory_bytes) for host in hosts.values()} == {("127.0.0.1", memory // 2**20 * 2**20)}
+    assert all(host.cores for host in hosts.values())
+
+
+@pytest.mark.parametrize("option", ["rome", "rome=", "=AMD EPYC 7702, icelake=Xeon"])
+def test_cpu_model_without_its_feature_is_refused(option: str) -> None:
+    with pytest.raises(ValueError, match="is not FEATURE=MODEL"):
+        Slurm("alps", {"cpu_models": option})

@@ -63,7 +63,7 @@ def test_line_interval_spark_and_strip_are_images_of_numbers():
     whisker = drawn(charts.interval(value=0.271, low=0.216, high=0.334, expected=0.041, top=0.5)).find("svg")
     assert whisker.attrib["aria-label"] == "27.1%, between 21.6% and 33.4%, expected 4.1%"
     assert drawn(charts.spark([0, 3, 9], sentence="highest 9")).find("svg").attrib["role"] == "img"
-    days = [("Mon", [Part("up", 1, "00:00 up"), Part("down", 1, "01:00 down", "/x/")])]
+    days = [("Mon", {0: Part("up", 1, "00:00 up"), 23: Part("down", 1, "23:00 down", "/x/")})]
     assert len(drawn(charts.week_strip(days, sentence="a week")).findall(".//rect")) == 2
 
 

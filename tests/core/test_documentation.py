@@ -17,6 +17,7 @@ def test_every_page_is_there_and_every_link_leads_somewhere(client, admin):
         if anchor and anchor not in anchors[target.strip("/")]
     ]
     assert missing == []
+    assert [name for name, page in pages.items() if re.search(r"<th[^>]*>\s*</th>", page.html)] == []
     client.force_login(admin)
     shown = client.get("/help/priority/").text
     assert "<h1>Priority and the queue</h1>" in shown

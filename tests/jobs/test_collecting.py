@@ -41,6 +41,20 @@ def test_collect_stores_each_record_with_all_its_values(alps, planned, nova):
     assert (job.site.name, job.experiment, job.collected_at, job.is_failed) == ("CERN", nova, AT, True)
 
 
+def test_site_is_that_of_the_record_else_of_the_cluster(alps, planned):
+    alps.site = Site.objects.create(name="Fermilab")
+    alps.save()
+    planned.records = [record(1), record(2, site="CNAF"), record(3, site=" CNAF\0" + 70 * "x")]
+    collect_finished_jobs(cluster=alps, at=AT)
+    sites = dict(Job.objects.values_list("job_id", "site__name"))
+    assert sites == {"1": "Fermilab", "2": "CNAF", "3": "CNAF\N{REPLACEMENT CHARACTER}" + 59 * "x"}
+    planned.records = [record(1, site="SURFsara"), record(2, site="CNAF")]
+    done = collect_finished_jobs(cluster=alps, at=AT + timedelta(hours=2))
+    assert (done.new, done.changed) == (0, 1)
+    assert Job.objects.get(job_id="1").site.name == "SURFsara"
+    assert DirtyHour.objects.exists()
+
+
 def test_collect_again_of_the_same_window_changes_nothing(alps, planned):
     planned.records = [record(1), failed(2)]
     collect_finished_jobs(cluster=alps, at=AT)

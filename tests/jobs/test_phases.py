@@ -19,7 +19,7 @@ from apps.jobs.domain.phases.reports import array_of, phases_of
 from apps.jobs.domain.phases.stuck import find_stuck_phases, stuck_phases
 from apps.jobs.domain.phases.tokens import LIFETIME, new_phase_token, read_phase_token
 from apps.jobs.domain.phases.totals import phase_sums, recount_phases
-from apps.jobs.models import JobPhase
+from apps.jobs.models import DirtyHour, Job, JobPhase
 from apps.jobs.tasks import recount_phase_totals
 from tests.factories import jobs, people
 
@@ -55,6 +55,32 @@ def test_a_report_is_stored_once_and_an_end_stays(client, alps, nova):
     row = JobPhase.objects.get()
     assert (row.name, row.request_key, row.stage, row.array_id) == ("fetch input", "NOVA-1", "reco", "4711")
     assert (row.ended_at - row.started_at, row.cpu_seconds) == (timedelta(seconds=30), 12.5)
+
+
+def test_cpu_model_that_a_job_reports_is_that_of_its_record(client, alps, nova):
+    """Whether the phase comes before the record of the job, or after it."""
+    other = people.experiment("DUNE")
+    early, late, foreign, known = jobs.record(1), jobs.record(2), jobs.record(3), jobs.record(4, cpu_model="EPYC 7543")
+
+    def report(number, experiment, model):
+        token = token_of(alps, experiment, label=f"of {number}")
+        start = jobs.record(number).started_at.timestamp()
+        phase = {"name": "reco", "started_at": start + 1}
+        body = json.dumps({"job_id": str(number), "host": "n", "cpu_model": model, "phases": [phase]})
+        answer = client.post(
+            "/api/v1/phases/", body, content_type="application/json", headers={"Authorization": f"Bearer {token}"}
+        )
+        assert answer.json()["new"] == 1, answer.content
+
+    report(1, nova, "Xeon 6248R")
+    report(3, other, "forged")
+    jobs.store(alps, early, late, foreign, known)
+    DirtyHour.objects.all().delete()
+    report(2, nova, "Xeon 6330")
+    report(4, nova, "another")
+    assert DirtyHour.objects.filter(counts="jobs").count() == 1
+    models = dict(Job.objects.values_list("job_id", "cpu_model"))
+    assert models == {"1": "Xeon 6248R", "2": "Xeon 6330", "3": "", "4": "EPYC 7543"}
 
 
 def test_bad_phases_are_named_and_stop_no_other(client, alps, nova):

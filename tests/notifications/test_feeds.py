@@ -71,7 +71,13 @@ def test_permission_counts_at_each_fetch(read, token, asked, liaison):
     assert read(f"/feeds/{token}/inbox.atom").status_code == 404
 
 
-@pytest.mark.parametrize("change", [lambda t: t[:-1], lambda t: t + "0", lambda t: "x" + t[1:], lambda _: "é" * 56])
+def other_digit(digit: str) -> str:
+    return "x" if digit != "x" else "y"
+
+
+@pytest.mark.parametrize(
+    "change", [lambda t: t[:-1], lambda t: t + "0", lambda t: other_digit(t[0]) + t[1:], lambda _: "é" * 56]
+)
 def test_token_is_not_to_be_guessed(read, token, change):
     assert read(f"/feeds/{change(token)}/inbox.atom").status_code == 404
 

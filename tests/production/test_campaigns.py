@@ -21,13 +21,14 @@ def test_totals_count_each_request_once(
     draft(other_liaison, dune, campaign="MC2026a")
     draft(liaison, nova)
     Request.objects.filter(pk=running.pk).update(part_done=0.25, expected_end=date(2027, 1, 5))
+    Request.objects.filter(pk=done.pk).update(part_done=0.5)
     for kind in ("late", "idle"):
         Attention.objects.create(request=running, kind=kind, since=AT, words="x")
     with django_assert_num_queries(1):
         (found,) = campaigns_of(Request.objects.filter(experiment=nova))
     jobs = sum(each.jobs for each in Stage.objects.filter(request=running))
     assert (found.requests, found.open, found.done, found.dropped, found.attention) == (3, 2, 1, 1, 1)
-    assert (found.jobs, found.completed, found.part_done) == (3 * jobs, 1.25 * jobs, 1.25 / 3)
+    assert (found.jobs, found.completed, found.part_done) == (3 * jobs, 0.75 * jobs, 0.75 / 3)
     assert (found.deadline, found.expected_end, found.without_end) == (date(2026, 12, 10), date(2027, 1, 5), 1)
 
     client.force_login(liaison)

@@ -1,5 +1,7 @@
 """The figures of a request equal a recount of its jobs, and never contradict each other."""
 
+import csv
+import re
 from collections import Counter
 from datetime import timedelta
 from itertools import pairwise
@@ -8,15 +10,18 @@ from random import Random
 import pytest
 
 from apps.clusters.schedulers.base import JobState
+from apps.core.tasks import deliver_waiting
 from apps.core.web.templatetags.look import core_hours, percent, size
 from apps.jobs.models import Job, QueueCount, QueueReading
+from apps.production.domain.campaigns import campaigns_of
 from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request
 from apps.progress.domain.progress import progress_now
+from apps.progress.domain.stage_history import count_changed
 from tests.factories.jobs import ran as jobs_ran
 from tests.factories.jobs import record
-from tests.factories.requests import request_in, stage
+from tests.factories.requests import pass_quality, request_in, stage
 from tests.progress.test_transitions import SENT, ran
 
 MINUTE = timedelta(minutes=1)
@@ -108,6 +113,41 @@ def test_states_never_add_up_to_more_than_the_jobs(alps, tested, seed):
     assert min(shown) >= 0
     assert sum(shown) <= 20, shown
     assert one.surplus == 0
+
+
+@pytest.mark.parametrize("closing", [Verb.DONE_PARTIAL, Verb.CANCEL])
+def test_closed_request_keeps_its_progress_and_counts_jobs_found_later(alps, nova, liaison, approver, closing, browse):
+    stages = (stage("generation", jobs=20), stage("simulation", jobs=10))
+    about = {"by": liaison, "experiment": nova, "approver": approver, "stages": stages, "campaign": "MC"}
+    state = "data_quality" if closing == Verb.DONE_PARTIAL else "running"
+    request = request_in(state, **about)
+    if closing == Verb.DONE_PARTIAL:
+        pass_quality(request, approver)
+    begun, client = SENT + timedelta(hours=1), browse(liaison)
+
+    def end(*numbers):
+        ran(alps, request, "generation", *(record(n, submitted_at=begun, ended_at=begun + MINUTE) for n in numbers))
+        count_changed(at=begun + 2 * MINUTE)
+
+    def shown():
+        """Return the part of the jobs that have completed on the page, in the list, its file, campaigns and API."""
+        page = re.search(r"([0-9.]+ %) of the jobs", client.get(f"/requests/{request.key}/").text)[1]
+        row = re.search(r'<td class="n wide">([^<]*%)</td>', client.get("/requests/").text)[1]
+        file = next(csv.DictReader(b"".join(client.get("/requests/?format=csv")).decode().splitlines()))
+        api = client.get(f"/api/v1/requests/{request.key}/").json()["part_done"]
+        of_campaign = campaigns_of(Request.objects.all())[0].part_done if closing == Verb.DONE_PARTIAL else api
+        return {page, row, file["Progress"], percent(api, 1), percent(of_campaign, 1)}
+
+    end(*range(1, 7))
+    assert shown() == {"20 %"}
+    SERVICES[closing](
+        request=Request.objects.get(pk=request.pk), by=approver, at=begun, reason="The release is withdrawn."
+    )
+    assert shown() == {"20 %"}
+    deliver_waiting()
+    assert shown() == {"20 %"}
+    end(7, 8, 9)
+    assert shown() == {"30 %"}
 
 
 @pytest.mark.parametrize(

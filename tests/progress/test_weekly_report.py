@@ -8,7 +8,7 @@ from django.core import mail
 from apps.core import tasks
 from apps.core.models import Event
 from apps.diagnosis.domain.causes import mark_dirty, recount_dirty_hours
-from apps.diagnosis.models import FailureGroup
+from apps.diagnosis.models import FailureGroup, Impact
 from apps.jobs.domain.records import hour_of
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
@@ -16,7 +16,8 @@ from apps.notifications.models import Notification
 from apps.production.enums import RequestState as S
 from apps.progress.domain.weekly_report import freeze_weekly_reports, sentence_of, week_before, weekly_report_of
 from apps.progress.models import WeeklyReport
-from tests.factories import clusters
+from apps.statusboard.models import Incident
+from tests.factories import clusters, statusboard
 from tests.factories.jobs import failed, record, store
 from tests.factories.requests import request_in
 from tests.factories.verdicts import verdict
@@ -86,6 +87,48 @@ def test_requests_of_the_week_and_late_ones_are_named(nova, liaison, approver):
     found = weekly_report_of(nova, monday=monday, at=MORNING)["requests"]
     assert [row["request"] for row in found["closed"]] == [done.key]
     assert [row["request"] for row in found["late"]] == [late.key]
+
+
+def test_outages_are_those_of_the_week_that_made_jobs_of_the_experiment_fail(nova, dune):
+    until = MONDAY + timedelta(days=7)
+    service = statusboard.service("samweb", MONDAY - timedelta(days=30))
+
+    def incident(title, started_at, ended_at, *groups, merged_into=None):
+        row = Incident.objects.create(
+            service=service,
+            title=title,
+            state="down",
+            started_at=started_at,
+            episode_started_at=started_at,
+            ended_at=ended_at,
+            resolution="manual" if ended_at else "",
+            merged_into=merged_into,
+        )
+        impact = Impact.objects.create(incident=row, counted_at=until, bins_from=MONDAY, bin_seconds=3600)
+        for number, (experiment, confirmed) in enumerate(groups):
+            impact.groups.create(
+                experiment=experiment,
+                stage=f"stage {number}",
+                confirmed=confirmed,
+                confirmed_core_seconds=1800 * confirmed,
+            )
+        return row
+
+    # Half-open, as the week is: over at its first instant, or begun at its end, is another week's.
+    incident("over", MONDAY - HOUR, MONDAY, (nova, 9))
+    incident("later", until, None, (nova, 9))
+    incident("of DUNE", MONDAY, MONDAY + HOUR, (dune, 9))
+    incident("harmless", MONDAY, MONDAY + HOUR, (nova, 0))
+    still = incident("still open", MONDAY - HOUR, None, (nova, 2), (nova, 3), (dune, 50))
+    last = incident("last hour", until - HOUR, until + HOUR, (nova, 7))
+    incident("merged", MONDAY, MONDAY + HOUR, (nova, 9), merged_into=last)
+
+    found = weekly_report_of(nova, monday=MONDAY.date(), at=MORNING)["outages"]
+    assert [(row["incident"], row["title"], row["jobs"], row["core_hours"]) for row in found] == [
+        (last.pk, "last hour", 7, 3.5),
+        (still.pk, "still open", 5, 2.5),
+    ]
+    assert {row["service"] for row in found} == {service.name}
 
 
 def test_report_is_frozen_once_told_and_shown(week, nova, dune, liaison, other_liaison, shifter, client):

@@ -1,7 +1,8 @@
 """What states come to by hour and by day, against a recount of every minute."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from xml.etree import ElementTree as ET
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -14,6 +15,7 @@ from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.domain.windows import schedule_window
 from apps.statusboard.enums import State
+from apps.statusboard.web.templatetags.day_marks import week_marks
 from tests.factories.statusboard import service
 
 MINUTE = timedelta(minutes=1)
@@ -97,3 +99,29 @@ def test_hours_begin_at_midnight_of_the_reader(at, db, zone, first):
     slots = hourly([samweb], at, zone=ZoneInfo(zone))[samweb.pk]
     assert slots[0].summary == f"{first}: unknown all hour"
     assert slots[-1].ended_at == at
+
+
+@pytest.mark.parametrize(
+    ("at", "blank", "marks"),
+    [
+        (datetime(2026, 3, 29, 22, tzinfo=UTC), {2}, 23),  # 02:00 comes not at all
+        (datetime(2026, 10, 25, 23, tzinfo=UTC), set(), 24),  # 02:00 comes twice, once with an incident
+        (datetime(2026, 6, 14, 22, tzinfo=UTC), set(), 24),
+    ],
+)
+def test_hours_of_the_strip_are_those_of_the_clock_when_clocks_change(db, shifter, at, blank, marks):
+    start = at - timedelta(days=8)
+    samweb = service("samweb", start)
+    second = datetime(2026, 10, 25, 1, 15, tzinfo=UTC)  # 02:15 for the second time
+    if at.month == 10:
+        incident = open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=second)
+        close_incident(incident=incident, by=shifter, at=second + timedelta(minutes=5), reason="Back.")
+    slots = hourly([samweb], at, zone=ZoneInfo("Europe/Zurich"))[samweb.pk]
+    strip = ET.fromstring(week_marks(samweb, list(slots)))
+    last = max(float(mark.get("y")) for mark in strip.iter("rect"))
+    row = [mark for mark in strip.iter("rect") if float(mark.get("y")) == last]
+    shown = {round((float(mark.get("x")) - 30) / 6.7): mark for mark in row}
+    assert len(shown) == marks
+    assert set(range(24)) - shown.keys() == blank
+    if at.month == 10:
+        assert [hour for hour, mark in shown.items() if mark.get("class") == "f-down"] == [2]

@@ -6,7 +6,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from apps.statusboard.domain.announcements import post_announcement
+from apps.statusboard.domain.announcements import announcements_ahead, post_announcement, unread_announcements
 from apps.statusboard.domain.incidents import open_incident
 from apps.statusboard.domain.payloads import parse_payload, receive_payload
 from apps.statusboard.domain.windows import schedule_window
@@ -295,3 +295,38 @@ def test_strip_counts_what_is_degraded_after_what_is_down(client, liaison, outag
     client.force_login(liaison)
     page = client.get("/requests/").content.decode()
     assert page.index("1 down") < page.index("1 degraded")
+
+
+def test_announcement_that_was_read_leaves_home_unless_it_is_pinned(client, shifter, liaison, other_liaison, nova):
+    at = timezone.now()
+    plain = post_announcement(title="New default", by=shifter, at=at)
+    pinned = post_announcement(title="Freeze in May", by=shifter, at=at - timedelta(hours=1), pinned=True)
+    hidden = post_announcement(title="For NOvA", by=shifter, at=at, experiments=[nova])
+    assert [row.title for row in unread_announcements(liaison, at)] == ["Freeze in May", "For NOvA", "New default"]
+    client.force_login(liaison)
+    for row in (plain, plain, pinned):
+        assert client.post(f"/services/announcements/{row.pk}/read/").status_code == 302
+    assert [(row.title, row.is_read) for row in unread_announcements(liaison, at)] == [
+        ("Freeze in May", True),
+        ("For NOvA", False),
+    ]
+    assert "New default" not in client.get("/").text
+    assert "New default" in client.get("/services/").text
+    assert client.post(f"/services/announcements/{plain.pk}/pin/", {"pinned": "on"}).status_code == 403
+    client.force_login(other_liaison)
+    assert client.post(f"/services/announcements/{hidden.pk}/read/").status_code == 404
+    assert "New default" in client.get("/").text
+
+    client.force_login(shifter)
+    client.post(f"/services/announcements/{plain.pk}/pin/", {"pinned": "on"})
+    client.post(f"/services/announcements/{pinned.pk}/pin/", {})
+    assert [(row.title, row.readers) for row in announcements_ahead(shifter, at)] == [
+        ("New default", 1),
+        ("For NOvA", 0),
+        ("Freeze in May", 1),
+    ]
+    assert (
+        "already pinned" in client.post(f"/services/announcements/{plain.pk}/pin/", {"pinned": "on"}, follow=True).text
+    )
+    answer = client.post(f"/api/v1/announcements/{plain.pk}/pin/", {"pinned": False}, content_type="application/json")
+    assert answer.json()["pinned"] is False

@@ -179,6 +179,9 @@ def test_page_shows_changes_submits_and_lists_the_run(failed, profile, shifter, 
     assert client.post(url, {"profile": "verbose"}).status_code == 302
     assert Submission.objects.get(purpose="debug").profile == "verbose"
     assert "verbose" in client.get(url).content.decode()
+    before = Submission.objects.count()
+    shown = client.post(url, {"profile": profile.name, "reason": "", "do": "preview"})
+    assert (shown.status_code, Submission.objects.count()) == (200, before)
     page = client.get(failed.get_absolute_url()).content.decode()
     assert "Debug re-runs" in page
     api = client.post("/api/v1/debug-runs/", {"job": failed.pk}, content_type="application/json")

@@ -5,17 +5,20 @@ from datetime import timedelta
 import pytest
 
 from apps.clusters.models import Cluster
+from apps.core.domain.events import events_of
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.production.domain.holds import place_hold
 from apps.production.domain.lifecycle.moves import make_move, set_priority
+from apps.production.domain.outlook import outlook, reasons_against
 from apps.production.enums import Verb
 from apps.statusboard.domain.announcements import post_announcement, withdraw_announcement
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
 from apps.submission import tasks
 from apps.submission.domain import dispatch, start
+from apps.submission.domain.advice import follow_advice, ignore_advice
 from apps.submission.domain.arrays import options_of
 from apps.submission.domain.assignment import assign_request
-from apps.submission.domain.outlook import outlook
 from apps.submission.domain.start import obstacle, start_next
 from apps.submission.models import Assignment, Submission
 from tests.factories import clusters, people, requests, statusboard
@@ -121,6 +124,51 @@ def test_a_needed_service_that_is_down_keeps_jobs_back(make, cluster, approver, 
     open_incident(service=samweb, state=State.DOWN, title="503 again", by=approver, at=LATER)
     tasks._plan(cluster)
     assert dispatch.claim_next(cluster=cluster, at=LATER) is None, "what is planned waits too"
+
+
+def test_jobs_go_against_the_advice_for_as_long_as_somebody_says(make, cluster, approver, liaison, fake, client):
+    samweb = statusboard.service("samweb", people.LONG_AGO)
+    stages = (requests.stage("one", jobs=2, events=20, services=("samweb",)),)
+    request, other = make("queued", stages=stages), make("queued", stages=stages)
+    open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT)
+    assert reasons_against([request, other], AT) == dict.fromkeys((request.pk, other.pk), "samweb is down.")
+    with pytest.raises(NotAllowed):
+        ignore_advice(request=request, by=liaison, at=AT, reason="Now.", hours=2)
+    for wrong in ({"reason": " ", "hours": 2}, {"reason": "Now.", "hours": 0}, {"reason": "Now.", "hours": 169}):
+        with pytest.raises(InvalidFields):
+            ignore_advice(request=request, by=approver, at=AT, **wrong)
+    ignore_advice(request=request, by=approver, at=AT, reason="It reads no files.", hours=2)
+    assert started(cluster, AT + timedelta(hours=2)) == []
+    assert started(cluster) == [request.key]
+    event = events_of(request).get(kind="submission.advice_ignored")
+    assert (event.reason, event.data["until"]) == (
+        "It reads no files.",
+        f"{AT + timedelta(hours=2):%Y-%m-%d %H:%M} UTC",
+    )
+    follow_advice(request=request, by=approver, at=LATER)
+    with pytest.raises(InvalidTransition):
+        follow_advice(request=request, by=approver, at=LATER)
+    request.refresh_from_db()
+    assert reasons_against([request], LATER) == {request.pk: "samweb is down."}
+
+
+def test_page_shows_what_jobs_wait_for_and_lets_operators_ignore_it(make, cluster, approver, liaison, client):
+    samweb = statusboard.service("samweb", people.LONG_AGO)
+    request = make("queued", stages=(requests.stage("one", jobs=2, events=20, services=("samweb",)),))
+    open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT)
+    address = f"/submissions/{request.key}/"
+    client.force_login(liaison)
+    assert "Submit anyway" not in client.get(address).text
+    assert "samweb is down." in client.get("/requests/queue/").text
+    client.force_login(approver)
+    assert "Submit anyway" in client.get(address).text
+    bad = client.post(f"{address}ignore-advice/", {"hours": "500", "reason": "It reads no files."})
+    assert (bad.status_code, "less than or equal to 168" in bad.text) == (400, True)
+    answer = client.post(f"{address}ignore-advice/", {"hours": "3", "reason": "It reads no files."}, follow=True)
+    assert "are submitted for 3 h, whatever the advice is" in answer.text
+    assert "Follow the advice again" in answer.text
+    assert "samweb is down." not in client.get("/requests/queue/").text
+    assert "follows the advice again" in client.post(f"{address}follow-advice/", follow=True).text
 
 
 def test_no_more_begin_than_there_is_room_for(make, cluster, fake, end_jobs):

@@ -11,10 +11,10 @@ from django.db.models.functions import Cast
 
 from apps.accounts.models import Principal, User
 from apps.accounts.permissions import scope_of
-from apps.archive.domain.store.bulk import lock_for_this_transaction
 from apps.archive.models import ArchivedJob, Pin, RetentionRule, WordIndex
 from apps.clusters.models import Cluster
 from apps.core.domain.events import publish
+from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.errors import NotAllowed
 from apps.core.models import Event
 

@@ -18,7 +18,6 @@ from django.utils import timezone
 
 from apps.archive.domain.intake import wake_workers
 from apps.archive.domain.sinks import drop_delivered, queue_again
-from apps.archive.domain.store.bulk import is_locked_for_this_transaction
 from apps.archive.models import IntakeBatch, RefusedJob, SinkDelivery, SinkState
 from apps.archive.sinks.base import BadSink, Sink, write_all
 from apps.archive.sinks.registry import open_sink
@@ -26,6 +25,7 @@ from apps.archive.wire.batches import pack, unpack
 from apps.archive.wire.entry import CapturedJob
 from apps.archive.wire.intake import QUEUE
 from apps.archive.wire.report import printable
+from apps.core.domain.locks import is_locked_for_this_transaction
 
 logger = logging.getLogger(__name__)
 

@@ -42,4 +42,21 @@ class Migration(migrations.Migration):
                 'ordering': ['name'],
             },
         ),
+        migrations.CreateModel(
+            name='Host',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('name', models.CharField(max_length=255)),
+                ('cpu_model', models.CharField(blank=True, max_length=255, verbose_name='CPU model')),
+                ('address', models.CharField(blank=True, max_length=64)),
+                ('cores', models.PositiveIntegerField(blank=True, null=True)),
+                ('memory_bytes', models.BigIntegerField(blank=True, null=True)),
+                ('listed_at', models.DateTimeField(help_text='When the scheduler last listed it so.')),
+                ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='hosts', to='clusters.cluster')),
+            ],
+            options={
+                'ordering': ['name'],
+                'constraints': [models.UniqueConstraint(fields=('cluster', 'name'), name='host_once')],
+            },
+        ),
     ]

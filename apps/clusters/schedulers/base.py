@@ -152,7 +152,8 @@ class JobRecord:
     script in the spool (one for all tasks of an array); `attempt` counts from 1. `submitted_at` is the first
     submission, the same for every attempt, and equal to that of the spool to the second. `stdout_path` and
     `stderr_path` have all patterns filled in; empty if unknown. `uid` is that of the user on the cluster, if known.
-    `cpu_model` is empty unless the record itself has it. `files_*` and `bytes_*` count what the job transferred.
+    `site` is the computing centre where it ran, if a record can name another than the cluster's. `cpu_model` is empty
+    unless the record itself has it. `files_*` and `bytes_*` count what the job transferred.
     """
 
     job_id: str
@@ -184,6 +185,7 @@ class JobRecord:
     stdout_path: str = ""
     stderr_path: str = ""
     uid: int | None = None
+    site: str = ""
     cpu_model: str = ""
     host_address: str = ""
     suspended_seconds: int = 0
@@ -319,6 +321,25 @@ QueueCounts = Counter[tuple[str, int, CurrentState, str, str]]
 def current_jobs_of(counts: QueueCounts) -> Iterator[CurrentJobs]:
     for (spool_id, submitted, state, account, reason), jobs in counts.items():
         yield CurrentJobs(spool_id, datetime.fromtimestamp(submitted, UTC), state, jobs, account, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """A host as the scheduler lists it; empty and None where it does not say."""
+
+    name: str
+    cpu_model: str = ""
+    address: str = ""
+    cores: int | None = None
+    memory_bytes: int | None = None
+
+
+@runtime_checkable
+class KnowsHosts(Protocol):
+    """A scheduler that can list its hosts."""
+
+    def hosts(self) -> Iterator[HostFacts]:
+        """Yield each host once. Raises `SchedulerError`."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""Session-level advisory locks of PostgreSQL, which end with the process."""
+"""Advisory locks of PostgreSQL: of a session, which end with the process, and of a transaction."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,3 +18,16 @@ def exclusive_lock(lock: int, key: int) -> Iterator[bool]:
         if alone:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [lock, key])
+
+
+def lock_for_this_transaction(name: str) -> None:
+    """Wait until no other transaction holds the lock of this name, and hold it until this one ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [name])
+
+
+def is_locked_for_this_transaction(name: str) -> bool:
+    """Hold the lock of this name until this transaction ends, unless another one holds it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtext(%s))", [name])
+        return bool(cursor.fetchone()[0])

@@ -102,6 +102,8 @@ class Masker:
 
     def mask_text(self, line: str) -> str:
         """Return a command line or comment with its secrets masked, given as `NAME=value` or plain to see."""
+        if not line:
+            return line
         masked = self._mask_assignments(line).encode("utf-8", "surrogatepass")
         for pattern in [SECRET_VALUES if self._names else None, self._rule_values]:
             if pattern is not None:

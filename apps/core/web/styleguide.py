@@ -46,7 +46,7 @@ def _charts() -> list[tuple[str, bool, str]]:
         Band("CVMFS", "down", 9.5, 10.2, "#charts", "down 09:30–10:10"),
         Band("Tape library", "planned", 30, 47, "#charts", "maintenance", 1),
     ]
-    week = [("Mon", [Part("down" if hour in {3, 4} else "up", 1, f"{hour}:00") for hour in range(24)])] * 7
+    week = [("Mon", {hour: Part("down" if hour in {3, 4} else "up", 1, f"{hour}:00") for hour in range(24)})] * 7
     cells = [Cell(f"{hour}:00", None if hour == 5 else hour * 3 % 20 / 100, "#charts") for hour in range(24)]
     names = [str(hour) if hour % 3 == 0 else "" for hour in range(24)]
     one = [Series("expected", "expected"), Series("jobs", "accent")]

@@ -65,6 +65,9 @@ class PhasesWriter(serializers.Serializer[Any]):
 
     job_id = serializers.CharField(max_length=64)
     host = serializers.CharField(max_length=255, required=False, default="", allow_blank=True)
+    cpu_model = serializers.CharField(
+        max_length=255, required=False, default="", allow_blank=True, help_text="The CPU model of the host."
+    )
     phases = serializers.ListField(
         child=serializers.JSONField(),
         max_length=_MOST_PHASES,

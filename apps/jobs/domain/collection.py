@@ -2,29 +2,41 @@
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 
-from apps.clusters.domain import adapter_of
+from apps.clusters.domain import adapter_of, sites_named
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import Flagged, JobRecord, Scheduler, SchedulerError
 from apps.clusters.schedulers.plausibility import doubts_of, problem_of
+from apps.core.domain.bulk import copy_rows, next_keys, rows_where_any
 from apps.core.domain.events import publish
 from apps.core.domain.locks import exclusive_lock
 from apps.core.domain.masking import Masker
 from apps.core.errors import InvalidTransition
 from apps.jobs.domain.flagged import keep_flagged
+from apps.jobs.domain.hosts import HostLookup
 from apps.jobs.domain.masking_rules import current_rules
 from apps.jobs.domain.proof import Membership, lock_proofs, prove_jobs
-from apps.jobs.domain.records import clean_text, differences, hour_of, key_of, keyed_digest, values_of
+from apps.jobs.domain.records import (
+    RECORD_FIELDS,
+    clean_text,
+    differences,
+    hour_of,
+    key_of,
+    record_digests,
+    values_of,
+)
 from apps.jobs.domain.rollups import mark_dirty
-from apps.jobs.enums import RecordSource
+from apps.jobs.enums import FAILED_STATES, RecordSource
 from apps.jobs.models import Collection, Job
 
 log = logging.getLogger(__name__)
@@ -41,7 +53,11 @@ LAG = timedelta(seconds=2)
 #: A long window is read in slices, a limited number per run.
 SLICE = timedelta(hours=6)
 SLICES_A_RUN = 8
-CHUNK = 500
+CHUNK = 5_000
+#: Rows of a chunk are made so many at a time, while the database stores those before.
+_ROWS_AT_ONCE = 250
+#: What identifies an attempt within its cluster.
+_KEY = ("job_id", "submitted_at", "attempt")
 
 _COLLECTOR_LOCK = 4_716_001
 
@@ -119,11 +135,12 @@ def remove_jobs(*, cluster: Cluster) -> None:
     with exclusive_lock(_COLLECTOR_LOCK, cluster.pk) as alone:
         if not alone:
             raise InvalidTransition(f"{cluster} is being collected now. Retry in a moment.")
-        jobs = Job.objects.filter(cluster=cluster)
-        while rows := list(jobs.values_list("pk", "ended_at")[:CHUNK]):
+        jobs, last = Job.objects.filter(cluster=cluster).order_by("pk"), 0
+        while rows := list(jobs.filter(pk__gt=last).values_list("pk", "ended_at")[:CHUNK]):
             with transaction.atomic():
                 Job.objects.filter(pk__in=[pk for pk, _ in rows]).delete()
                 mark_dirty({hour_of(ended_at) for _, ended_at in rows})
+            last = rows[-1][0]
 
 
 def _slices(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
@@ -182,53 +199,91 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
     wanted = {key_of(record): record for record in records}
     # One writer per cluster until the commit.
     Collection.objects.select_for_update().get(cluster=cluster)
-    ids = {job_id for job_id, _, _ in wanted}
-    known = {key_of(job): job for job in Job.objects.filter(cluster=cluster, job_id__in=ids)}
     rules = current_rules()
-    digests = {key: keyed_digest(repr((record, settings.CAPTURE_MASK_NAMES, rules))) for key, record in wanted.items()}
+    digest = record_digests(settings.CAPTURE_MASK_NAMES, rules)
+    ids = list({job_id for job_id, _, _ in wanted})
+    rows = rows_where_any(Job, (*_KEY, "id", "record_digest"), "job_id", ids, cluster_id=cluster.pk)
+    stored = {(job_id, submitted_at, attempt): (pk, old) for job_id, submitted_at, attempt, pk, old in rows}
+    digests = {key: digest(wanted[key]) for key in stored.keys() & wanted.keys()}
+    changed = {stored[key][0]: key for key, now in digests.items() if stored[key][1] != now}
+    new = [record for key, record in wanted.items() if key not in stored]
+    differing = [wanted[key] for key in changed.values()]
     masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules)
-    values = {
-        key: _without_secrets(values_of(record), masker) | {"record_digest": digests[key]}
-        for key, record in wanted.items()
-        if key not in known or known[key].record_digest != digests[key]
-    }
+    rows_of = partial(_rows_of, masker=masker, sites=_sites_of([*new, *differing]))
     lock_proofs(shared=True)
     membership = Membership(cluster)
-    new = [
-        Job(
-            cluster=cluster,
-            site_id=cluster.site_id,
-            experiment_id=membership.experiment_of(fields["account"], fields["user"]),
-            collected_at=at,
-            **fields,
-        )
-        for key, fields in values.items()
-        if key not in known
-    ]
-    hours = {hour_of(job.ended_at) for job in new}
-    changed = []
-    for key, job in known.items():
-        corrections = differences(job, values[key]) if key in values else {}
+    jobs, hours = _insert(cluster, new, rows_of, digest, membership, at)
+    values = dict(zip(changed, rows_of(differing) if differing else (), strict=True))
+    corrected = 0
+    for job in Job.objects.filter(pk__in=changed):
+        corrections = differences(job, values[job.pk]) | {"record_digest": digests[changed[job.pk]]}
         if corrections.keys() == {"record_digest"}:
             Job.objects.filter(pk=job.pk).update(**corrections)
-        elif corrections:
-            hours |= {hour_of(job.ended_at), hour_of(corrections.get("ended_at", job.ended_at))}
-            changed.append(_correct(job, corrections, membership, at))
-    stored = Job.objects.bulk_create(new) + changed
-    if stored:
+            continue
+        hours |= {hour_of(job.ended_at), hour_of(corrections.get("ended_at", job.ended_at))}
+        _correct(job, corrections, membership, at)
+        jobs.append((job.pk, job.is_failed))
+        corrected += 1
+    if jobs:
         mark_dirty(hours)
-        failed = [job.pk for job in stored if job.is_failed]
-        data = {"jobs": [job.pk for job in stored], "failed": failed}
+        data = {"jobs": [pk for pk, _ in jobs], "failed": [pk for pk, is_failed in jobs if is_failed]}
         publish(kind="jobs.collected", target=cluster, by="collector", at=at, data=data)
-    return len(new), len(changed)
+    return len(new), corrected
 
 
-def _without_secrets(values: dict[str, Any], masker: Masker) -> dict[str, Any]:
-    """Mask secrets in command line and comment, such as `sbatch --export=TOKEN=…`."""
-    return {**values, **{name: masker.mask_text(values[name]) for name in ("submit_line", "comment")}}
+def _sites_of(records: Iterable[JobRecord]) -> dict[str, int | None]:
+    """Return the primary keys of the sites by their names in records; None of an empty name."""
+    names = {name: clean_text(name.strip(), 64) for name in {record.site for record in records}}
+    sites = sites_named(set(names.values()) - {""})
+    return {name: sites[cleaned] if cleaned else None for name, cleaned in names.items()}
 
 
-def _correct(job: Job, corrections: dict[str, object], membership: Membership, at: datetime) -> Job:
+def _rows_of(records: Sequence[JobRecord], *, masker: Masker, sites: Mapping[str, int | None]) -> list[dict[str, Any]]:
+    """Return the values of rows, `site_id` where a record names one; secrets in command line and comment are masked."""
+    rows = values_of(records)
+    for record, row in zip(records, rows, strict=True):
+        for name in ("submit_line", "comment"):  # such as `sbatch --export=TOKEN=…`
+            if row[name]:
+                row[name] = masker.mask_text(row[name])
+        if site := sites[record.site]:
+            row["site_id"] = site
+    return rows
+
+
+def _insert(
+    cluster: Cluster,
+    records: Sequence[JobRecord],
+    rows_of: Callable[[Sequence[JobRecord]], list[dict[str, Any]]],
+    digest: Callable[[JobRecord], str],
+    membership: Membership,
+    at: datetime,
+) -> tuple[list[tuple[int, bool]], set[datetime]]:
+    """Insert attempts; return the primary key of each and whether it failed, and the hours in which they ended."""
+    jobs: list[tuple[int, bool]] = []
+    hours: set[datetime] = set()
+    if not records:
+        return jobs, hours
+    hosts = HostLookup(cluster, records)
+    keys = iter(next_keys(Job, len(records)))
+    columns = (*RECORD_FIELDS, "site_id", "experiment_id")
+    given = itemgetter(*columns)
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for start in range(0, len(records), _ROWS_AT_ONCE):
+            part = records[start : start + _ROWS_AT_ONCE]
+            for key, record, row in zip(islice(keys, len(part)), part, rows_of(part), strict=True):
+                row["experiment_id"] = membership.experiment_of(row["account"], row["user"])
+                row.setdefault("site_id", cluster.site_id)
+                hosts.add_to(row)
+                jobs.append((key, row["state"] in FAILED_STATES))
+                hours.add(hour_of(row["ended_at"]))
+                yield key, cluster.pk, at, digest(record), *given(row)
+
+    copy_rows(Job, ("id", "cluster_id", "collected_at", "record_digest", *columns), rows())
+    return jobs, hours
+
+
+def _correct(job: Job, corrections: dict[str, object], membership: Membership, at: datetime) -> None:
     for name, value in corrections.items():
         setattr(job, name, value)
     row = Job.objects.filter(pk=job.pk)
@@ -236,4 +291,3 @@ def _correct(job: Job, corrections: dict[str, object], membership: Membership, a
     if corrections.keys() & {"account", "user"}:
         row.filter(experiment=None).update(experiment_id=membership.experiment_of(job.account, job.user))
         prove_jobs(row, at=at)
-    return job

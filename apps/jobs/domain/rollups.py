@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.db.models import Count, F, Max, Q, Sum
 
+from apps.core.domain.bulk import copy_objects
 from apps.core.domain.health import beat_heart
 from apps.jobs.domain.jobs import TOTALS_HEART
 from apps.jobs.domain.statistics.blocks import compact_days, write_hour
@@ -87,9 +88,9 @@ def recompute_hour(*, hour: datetime) -> None:
         for row in counted
     ]
     HourlyTotals.objects.filter(hour=hour).delete()
-    HourlyTotals.objects.bulk_create(totals)
+    copy_objects(totals)
     HourlyEnds.objects.filter(hour=hour).delete()
-    HourlyEnds.objects.bulk_create(ends_of(totals))
+    copy_objects(ends_of(totals))
 
 
 def ends_of(totals: Iterable[HourlyTotals]) -> list[HourlyEnds]:

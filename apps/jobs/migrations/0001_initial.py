@@ -178,12 +178,12 @@ class Migration(migrations.Migration):
                 ('record_digest', models.CharField(blank=True, help_text='Keyed hash of the accounting record: an unchanged one is not processed again.', max_length=32)),
                 ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='clusters.cluster')),
                 ('experiment', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='accounts.experiment')),
-                ('request', models.ForeignKey(blank=True, help_text='Request with this key, if there is one.', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='job_records', to='production.request')),
+                ('request', models.ForeignKey(blank=True, db_index=False, help_text='Request with this key, if there is one.', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='job_records', to='production.request')),
                 ('site', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='clusters.site')),
             ],
             options={
-                'indexes': [models.Index(fields=['-ended_at', '-id'], name='job_newest'), models.Index(fields=['experiment', '-ended_at'], name='job_of_experiment'), models.Index(condition=models.Q(('state__in', ['boot_fail', 'deadline', 'failed', 'node_fail', 'out_of_memory', 'timeout'])), fields=['-ended_at', '-id'], name='job_failed'), models.Index(models.Func(models.F('host'), models.Value('.'), models.Value(1), function='split_part', output_field=models.TextField()), models.OrderBy(models.F('ended_at'), descending=True), name='job_on_host'), models.Index(condition=models.Q(('request_key', ''), _negated=True), fields=['request_key', 'stage', '-ended_at'], name='job_of_request'), models.Index(condition=models.Q(('request_key', ''), _negated=True), fields=['request_key', 'submitted_at'], name='job_of_request_by_begin'), models.Index(condition=models.Q(models.Q(('request_key', ''), _negated=True), ('attempt__gt', 1)), fields=['request_key'], name='job_of_request_again'), models.Index(condition=models.Q(('proof', 'claimed')), fields=['claimed_key'], name='job_claim'), models.Index(condition=models.Q(('proof', 'accepted')), fields=['claimed_key'], name='job_accepted_claim'), models.Index(fields=['user', '-ended_at'], name='job_of_user'), models.Index(condition=models.Q(('exit_code', 0), _negated=True), fields=['exit_code', '-ended_at'], name='job_by_exit_code'), models.Index(fields=['job_id'], name='job_by_id'), models.Index(fields=['spool_id', 'cluster'], name='job_in_spool')],
-                'constraints': [models.UniqueConstraint(fields=('cluster', 'job_id', 'submitted_at', 'attempt'), name='job_attempt_once'), models.CheckConstraint(condition=models.Q(('state__in', ['completed', 'failed', 'timeout', 'cancelled', 'out_of_memory', 'node_fail', 'preempted', 'boot_fail', 'deadline', 'requeued'])), name='job_state'), models.CheckConstraint(condition=models.Q(models.Q(('proof', 'claimed'), _negated=True), models.Q(('request', None), ('request_key', '')), _connector='OR'), name='job_claim_is_no_proof')],
+                'indexes': [models.Index(fields=['-ended_at', '-id'], name='job_newest'), models.Index(fields=['experiment', '-ended_at'], name='job_of_experiment'), models.Index(condition=models.Q(('state__in', ['boot_fail', 'deadline', 'failed', 'node_fail', 'out_of_memory', 'timeout'])), fields=['-ended_at', '-id'], name='job_failed'), models.Index(models.Func(models.F('host'), models.Value('.'), models.Value(1), function='split_part', output_field=models.TextField()), models.OrderBy(models.F('ended_at'), descending=True), name='job_on_host'), models.Index(condition=models.Q(('request_key', ''), _negated=True), fields=['request_key', 'stage', '-ended_at'], name='job_of_request'), models.Index(condition=models.Q(('request_key', ''), _negated=True), fields=['request_key', 'submitted_at'], name='job_of_request_by_begin'), models.Index(condition=models.Q(models.Q(('request_key', ''), _negated=True), ('attempt__gt', 1)), fields=['request_key'], name='job_of_request_again'), models.Index(condition=models.Q(('proof', 'claimed')), fields=['claimed_key'], name='job_claim'), models.Index(condition=models.Q(('proof', 'accepted')), fields=['claimed_key'], name='job_accepted_claim'), models.Index(fields=['user', '-ended_at'], name='job_of_user'), models.Index(condition=models.Q(('exit_code', 0), _negated=True), fields=['exit_code', '-ended_at'], name='job_by_exit_code'), models.Index(condition=models.Q(('request', None), _negated=True), fields=['request'], name='job_with_request'), models.Index(fields=['spool_id', 'cluster'], name='job_in_spool')],
+                'constraints': [models.UniqueConstraint(fields=('job_id', 'cluster', 'submitted_at', 'attempt'), name='job_attempt_once'), models.CheckConstraint(condition=models.Q(('state__in', ['completed', 'failed', 'timeout', 'cancelled', 'out_of_memory', 'node_fail', 'preempted', 'boot_fail', 'deadline', 'requeued'])), name='job_state'), models.CheckConstraint(condition=models.Q(models.Q(('proof', 'claimed'), _negated=True), models.Q(('request', None), ('request_key', '')), _connector='OR'), name='job_claim_is_no_proof')],
             },
         ),
         migrations.CreateModel(
@@ -228,7 +228,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='job',
             name='cpu_model',
-            field=models.CharField(blank=True, help_text='If the record has it.', max_length=255),
+            field=models.CharField(blank=True, help_text='From the record, the job, or the list of hosts.', max_length=255),
         ),
         migrations.AddField(
             model_name='job',
@@ -331,6 +331,7 @@ class Migration(migrations.Migration):
                 ('exit_code', models.IntegerField(default=0)),
                 ('cpu_seconds', models.FloatField(blank=True, null=True)),
                 ('host', models.CharField(blank=True, max_length=255)),
+                ('cpu_model', models.CharField(blank=True, help_text='As the job found it on its host.', max_length=255)),
                 ('token_label', models.CharField(help_text='Which token the job reported with.', max_length=64)),
                 ('received_at', models.DateTimeField()),
                 ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),

@@ -75,7 +75,9 @@ class Job(models.Model):
     stdout_path = models.TextField(blank=True)
     stderr_path = models.TextField(blank=True)
     uid = models.BigIntegerField(null=True, blank=True, help_text="The user's ID on the cluster, if accounting has it.")
-    cpu_model = models.CharField(max_length=255, blank=True, help_text="If the record has it.")
+    cpu_model = models.CharField(
+        max_length=255, blank=True, help_text="From the record, the job, or the list of hosts."
+    )
     host_address = models.CharField(max_length=64, blank=True, help_text="IP address of the host, if reported.")
     suspended_seconds = models.BigIntegerField(default=0)
     files_in = models.BigIntegerField(null=True, blank=True)
@@ -103,6 +105,7 @@ class Job(models.Model):
         null=True,
         blank=True,
         related_name="job_records",
+        db_index=False,
         help_text="Request with this key, if there is one.",
     )
     collected_at = models.DateTimeField()
@@ -119,7 +122,8 @@ class Job(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["cluster", "job_id", "submitted_at", "attempt"], name="job_attempt_once"),
+            # By `job_id` first: jobs are also looked up by that alone.
+            models.UniqueConstraint(fields=["job_id", "cluster", "submitted_at", "attempt"], name="job_attempt_once"),
             models.CheckConstraint(
                 condition=models.Q(state__in=[value for value, _ in STATE_CHOICES]), name="job_state"
             ),
@@ -150,7 +154,8 @@ class Job(models.Model):
             models.Index(fields=["claimed_key"], condition=models.Q(proof=Proof.ACCEPTED), name="job_accepted_claim"),
             models.Index(fields=["user", "-ended_at"], name="job_of_user"),
             models.Index(fields=["exit_code", "-ended_at"], condition=~models.Q(exit_code=0), name="job_by_exit_code"),
-            models.Index(fields=["job_id"], name="job_by_id"),
+            # Not of all: jobs are stored before their request is known.
+            models.Index(fields=["request"], condition=~models.Q(request=None), name="job_with_request"),
             models.Index(fields=["spool_id", "cluster"], name="job_in_spool"),
         ]
 

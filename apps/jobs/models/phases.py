@@ -22,6 +22,7 @@ class JobPhase(models.Model):
     exit_code = models.IntegerField(default=0)
     cpu_seconds = models.FloatField(null=True, blank=True)
     host = models.CharField(max_length=255, blank=True)
+    cpu_model = models.CharField(max_length=255, blank=True, help_text="As the job found it on its host.")
     token_label = models.CharField(max_length=64, help_text="Which token the job reported with.")
     received_at = models.DateTimeField()
     stuck_at = models.DateTimeField(null=True, blank=True, help_text="When it was found to last too long.")

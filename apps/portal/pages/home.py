@@ -21,11 +21,12 @@ from apps.jobs.domain.jobs import totals_as_of
 from apps.jobs.domain.records import hour_of
 from apps.jobs.domain.totals import wasted_hours
 from apps.jobs.models import HourlyEnds
-from apps.portal.pages.home_answers import broke_since_yesterday, can_run, failures_by_hour, week_strips
+from apps.portal.pages.home_answers import broke_since_yesterday, can_run, failures_by_hour
 from apps.production.domain.approvals.inbox import inbox_items, waiting_for
 from apps.production.domain.holds import wide_holds
 from apps.progress.domain.stage_counts import production_now
-from apps.statusboard.domain.announcements import announcements_for
+from apps.statusboard.domain.announcements import unread_announcements
+from apps.statusboard.domain.availability import hourly
 from apps.statusboard.domain.board import Row, board
 from apps.statusboard.enums import Cause as BoardCause
 from apps.statusboard.enums import State
@@ -68,19 +69,19 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
     services = services_today(user=user, at=at)
     monitored = [each for each in services if each.row.has_own_state]
     sick = [each for each in monitored if each.row.own != State.UP and each.row.cause != BoardCause.NOT_MONITORED]
-    strips = week_strips([each.row for each in sick], at)
+    hours = hourly([each.row.service for each in sick], at, zone=timezone.get_current_timezone())
     waiting = waiting_for(user, at)
     return {
         "at": at,
         "services": services,
-        "sick": [(each, strips[each.row.service.pk]) for each in sick],
+        "sick": [(each, hours[each.row.service.pk]) for each in sick],
         "well": [each for each in monitored if each.row.own == State.UP],
         "unmonitored": [each for each in monitored if each not in sick and each.row.own != State.UP],
         "can_run": can_run(user=user, at=at),
         "broken": broke_since_yesterday(user=user, at=at),
         "failures_chart": failures_by_hour(user=user, at=at),
         "waiting": waiting.count(),
-        "announcements": announcements_for(user, at),
+        "announcements": unread_announcements(user, at),
         "production": production_now(user),
         "holds": wide_holds(user),
         "waste": wasted_hours(user, at=at),

@@ -1,7 +1,7 @@
 """The top of the home page: can we run, what broke since yesterday, failed jobs per hour beside outages."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from urllib.parse import urlencode
@@ -12,16 +12,14 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from apps.accounts.models import User
-from apps.core.charts import Band, Bin, Part, Series, Tick, bars, week_strip
+from apps.core.charts import Band, Bin, Series, Tick, bars
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, Impact, ImpactGroup
 from apps.jobs.domain.records import hour_of
 from apps.jobs.enums import FAILED_STATES
 from apps.jobs.models import HourlyEnds
 from apps.production.domain.advice import Advice, submit_advice
-from apps.statusboard.domain.board import Row
-from apps.statusboard.enums import State, worst
-from apps.statusboard.models import Incident, Service, StateInterval
+from apps.statusboard.models import Incident
 
 #: Length of the jobs that the answer assumes, and the hours of the chart.
 USUAL_JOB = timedelta(hours=12)
@@ -29,7 +27,6 @@ CHART_HOURS = 48
 #: Outages named beside the chart and in the answer.
 MOST_BANDS = 6
 
-_KINDS = {State.MAINTENANCE: "planned"}
 SERIES = [
     Series("service", "service"),
     Series("code", "code"),
@@ -154,38 +151,3 @@ def _bands(start: datetime, at: datetime) -> list[Band]:
 def _times(row: Incident) -> str:
     start = f"{timezone.localtime(row.started_at):%H:%M}"
     return f"{start}–{timezone.localtime(row.ended_at):%H:%M}" if row.ended_at else f"since {start}"
-
-
-def week_strips(rows: Iterable[Row], at: datetime) -> dict[int, SafeString]:
-    """Return the last seven days by hour of each service, by its id. One query."""
-    services: list[Service] = [row.service for row in rows]
-    zone = timezone.get_current_timezone()
-    first = timezone.localtime(at, zone).date() - timedelta(days=6)
-    days = [datetime.combine(first + timedelta(days=number), time(), zone) for number in range(7)]
-    spans: dict[int, list[StateInterval]] = defaultdict(list)
-    for span in StateInterval.objects.filter(service__in=services).overlapping(days[0], at).order_by("started_at"):
-        spans[span.service_id].append(span)
-    return {service.pk: _strip(service, spans[service.pk], days, at) for service in services}
-
-
-def _strip(service: Service, spans: Sequence[StateInterval], days: Sequence[datetime], at: datetime) -> SafeString:
-    address = service.get_absolute_url()
-    shown = []
-    for day in days:
-        parts = []
-        for number in range(24):
-            start = day + timedelta(hours=number)
-            end = min(start + timedelta(hours=1), at)
-            if start >= at:
-                break
-            met = [
-                span.state
-                for span in spans
-                if span.started_at < end and (span.ended_at is None or span.ended_at > start)
-            ]
-            state = worst(met)
-            parts.append(
-                Part(_KINDS.get(state, state), 1, f"{start:%a %H}:00 {state}", f"{address}?day={day:%Y-%m-%d}")
-            )
-        shown.append((f"{day:%a}" if day != days[-1] else "today", parts))
-    return week_strip(shown, sentence=f"{service.name} by hour, last 7 days")

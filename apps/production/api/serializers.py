@@ -86,6 +86,7 @@ class RequestRow(serializers.ModelSerializer[Request]):
             "expected_end",
             "forecast_basis",
             "forecast_at",
+            "part_done",
             "version",
             "created_at",
             "created_by",

@@ -18,8 +18,8 @@ _DONE = (RequestState.DONE, RequestState.DONE_PARTIAL)
 class Campaign:
     """Totals of the requests with one campaign name; rejected, cancelled and superseded ones are only in `dropped`.
 
-    `jobs` are those requested, `completed` those of them that have completed: all of a done request. `deadline` is
-    the next and `expected_end` the last of the open requests. `phases` counts requests by the state shown to users.
+    `jobs` are those requested, `completed` those of them that have completed. `deadline` is the next and
+    `expected_end` the last of the open requests. `phases` counts requests by the state shown to users.
     """
 
     name: str
@@ -58,13 +58,12 @@ class Campaign:
         phase = PHASES[state][0]
         self.phases[phase] = self.phases.get(phase, 0) + row["count"]
         self.jobs += row["wanted_jobs"]
+        self.completed += row["completed"]
         if state in _DONE:
             self.done += row["count"]
-            self.completed += row["wanted_jobs"]
             return
         self.open += row["count"]
         self.attention += row["marked"]
-        self.completed += row["completed"]
         self.without_end += row["without_end"]
         self.deadline = min((day for day in (self.deadline, row["due"]) if day), default=None)
         self.expected_end = max((day for day in (self.expected_end, row["end"]) if day), default=None)

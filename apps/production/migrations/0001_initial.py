@@ -44,6 +44,7 @@ class Migration(migrations.Migration):
                 ('expected_start', models.DateField(blank=True, help_text='Empty: unknown, or it has started.', null=True)),
                 ('expected_start_early', models.DateField(blank=True, null=True)),
                 ('expected_start_late', models.DateField(blank=True, null=True)),
+                ('ignores_advice_until', models.DateTimeField(blank=True, help_text='Until then its jobs are submitted although the advice is not to.', null=True)),
                 ('expected_end', models.DateField(blank=True, help_text='When its last job is expected to finish.', null=True)),
                 ('expected_end_early', models.DateField(blank=True, null=True)),
                 ('expected_end_late', models.DateField(blank=True, null=True)),

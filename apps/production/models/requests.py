@@ -99,6 +99,9 @@ class Request(models.Model):
     expected_start = models.DateField(null=True, blank=True, help_text="Empty: unknown, or it has started.")
     expected_start_early = models.DateField(null=True, blank=True)
     expected_start_late = models.DateField(null=True, blank=True)
+    ignores_advice_until = models.DateTimeField(
+        null=True, blank=True, help_text="Until then its jobs are submitted although the advice is not to."
+    )
     expected_end = models.DateField(null=True, blank=True, help_text="When its last job is expected to finish.")
     expected_end_early = models.DateField(null=True, blank=True)
     expected_end_late = models.DateField(null=True, blank=True)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from apps.clusters.models import Cluster
@@ -45,24 +45,32 @@ def keep_queue_forecasts(*, at: datetime) -> int:
 
 
 def keep_forecasts(*, at: datetime, requests: QuerySet[Request] | None = None) -> int:
-    """Store the forecasts of all approved requests, or of those among these; return how many changed."""
-    requests = Request.objects.all() if requests is None else requests
-    open_ones = list(requests.filter(state__in=[*(SIGNED - CLOSED)]).select_related("experiment", "queue_entry"))
-    forecasts = forecasts_of(open_ones, at=at)
-    count = requests.exclude(pk__in=forecasts).exclude(forecast_at=None).update(**Forecast().columns())
+    """Store the forecasts of all open approved requests, or of those among these; return how many changed.
+
+    Of a closed request among these, the part of its jobs that have completed is stored; it has no other forecast.
+    """
+    kept = Q(state__in=SIGNED - CLOSED)
+    if requests is None:
+        requests = Request.objects.all()
+    else:
+        kept |= Q(state__in=CLOSED, work_began_at__isnull=False)
+    known = list(requests.filter(kept).select_related("experiment", "queue_entry"))
+    forecasts = forecasts_of(known, at=at)
+    cleared = requests.exclude(state__in=CLOSED).exclude(pk__in=forecasts).exclude(forecast_at=None)
+    count = cleared.update(**Forecast().columns())
     same = []
-    for each in open_ones:
+    for each in known:
         new = forecasts[each.pk].columns()
         if any(getattr(each, name) != value for name, value in new.items() if name != "forecast_at"):
             count += Request.objects.filter(pk=each.pk, state=each.state).update(**new)
-        elif each.forecast_at is None or at - each.forecast_at >= _AGE:
+        elif each.state not in CLOSED and (each.forecast_at is None or at - each.forecast_at >= _AGE):
             same.append(each.pk)
     Request.objects.filter(pk__in=same).update(forecast_at=at)
     return count
 
 
 def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Forecast]:
-    """Return the forecast of each of these approved requests by primary key."""
+    """Return the forecast of each of these requests by primary key; they are approved, or closed after work began."""
     today, found = timezone.localdate(at), {}
     queued = set(Request.objects.filter(IN_LINE, pk__in=[each.pk for each in requests]).values_list("pk", flat=True))
     starts = starts_in_line(at=at) if queued else {}
@@ -74,6 +82,8 @@ def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Fore
             found[each.pk] = Forecast(None, end_after(entry, (today,) * 3), "if its test passes today", at)
         elif each.state == RequestState.RUNNING:
             found[each.pk] = computed_forecast(progress_now(each, at=at, computed=True), at=at)
+        elif each.state in CLOSED:
+            found[each.pk] = Forecast(part_done=progress_now(each, at=at).part_done)
         else:
             part = progress_now(each, at=at).part_done if each.work_began_at else None
             found[each.pk] = Forecast(basis=f"it is “{each.get_state_display()}”", at=at, part_done=part)

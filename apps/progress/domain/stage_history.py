@@ -11,6 +11,7 @@ from apps.jobs.models import HourlyTotals
 from apps.production.domain.estimates.figures import QUANTILES
 from apps.production.domain.priority.rescoring import forget_sizes
 from apps.production.models import Request, Stage, StageHistory
+from apps.progress.domain.forecast import keep_forecasts
 
 #: Only requests with jobs finished in this period are checked; older ones no longer change.
 LOOK_BACK = timedelta(days=40)
@@ -42,7 +43,7 @@ FROM ended LEFT JOIN paces USING (name) GROUP BY name, per_day
 
 
 def count_changed(*, at: datetime) -> int:
-    """Recount the requests whose totals have changed; return how many."""
+    """Recount the requests whose totals have changed, and store their forecasts; return how many."""
     recent = HourlyTotals.objects.filter(hour__gte=at - LOOK_BACK).exclude(request_key="").values("request_key")
     totals = (
         HourlyTotals.objects.filter(request_key__in=recent.distinct())
@@ -67,6 +68,7 @@ def count_changed(*, at: datetime) -> int:
     ]
     for request in changed:
         count_request(request=request)
+    keep_forecasts(at=at, requests=Request.objects.filter(pk__in=[request.pk for request in changed]))
     return len(changed)
 
 

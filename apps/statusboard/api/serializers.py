@@ -195,6 +195,7 @@ class AnnouncementSerializer(serializers.ModelSerializer[Announcement]):
             "title",
             "body",
             "do_not_submit",
+            "pinned",
             "services",
             "experiments",
             "starts_at",
@@ -209,6 +210,7 @@ class NewAnnouncementSerializer(serializers.Serializer[Announcement]):
     title = serializers.CharField(max_length=200)
     body = serializers.CharField(required=False, allow_blank=True)
     do_not_submit = serializers.BooleanField(required=False)
+    pinned = serializers.BooleanField(required=False)
     services: Any = serializers.SlugRelatedField(
         slug_field="slug", many=True, required=False, queryset=Service.objects.all()
     )
@@ -217,3 +219,7 @@ class NewAnnouncementSerializer(serializers.Serializer[Announcement]):
     )
     starts_at = serializers.DateTimeField(required=False)
     ends_at = serializers.DateTimeField(required=False)
+
+
+class PinAnnouncementSerializer(serializers.Serializer[Announcement]):
+    pinned = serializers.BooleanField()

@@ -34,12 +34,13 @@ from apps.statusboard.api.serializers import (
     NewAnnouncementSerializer,
     NewIncidentSerializer,
     NewWindowSerializer,
+    PinAnnouncementSerializer,
     ReasonSerializer,
     ServiceSerializer,
     UpdateIncidentSerializer,
     WindowSerializer,
 )
-from apps.statusboard.domain.announcements import post_announcement, withdraw_announcement
+from apps.statusboard.domain.announcements import mark_read, pin_announcement, post_announcement, withdraw_announcement
 from apps.statusboard.domain.availability import DAYS, HOURLY_DAYS, availability, daily, hourly
 from apps.statusboard.domain.board import Row, board
 from apps.statusboard.domain.incidents import close_incident, open_incident, update_incident
@@ -162,6 +163,16 @@ class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSe
     @command(NewAnnouncementSerializer, AnnouncementSerializer, code=201, allowed=_board)
     def create(self, **given: Any) -> Announcement:
         return post_announcement(**given)
+
+    @command(PinAnnouncementSerializer, AnnouncementSerializer, allowed=_board)
+    def pin(self, announcement: Announcement, **given: Any) -> Announcement:
+        """Show an announcement first, also to those who have read it; or no longer."""
+        return pin_announcement(announcement=announcement, **given)
+
+    @command(None, AnnouncementSerializer)
+    def read(self, announcement: Announcement, *, by: User, **_: Any) -> Announcement:
+        """Mark an announcement as read, which takes it off your home page unless it is pinned."""
+        return mark_read(announcement=announcement, by=by)
 
     @command(ReasonSerializer, AnnouncementSerializer, allowed=_board)
     def withdraw(self, announcement: Announcement, **given: Any) -> Announcement:

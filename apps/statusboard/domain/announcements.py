@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from apps.accounts.models import Experiment, User
 from apps.core.domain.events import publish
@@ -25,6 +25,7 @@ def post_announcement(
     experiments: Collection[Experiment] = (),
     services: Collection[Service] = (),
     do_not_submit: bool = False,
+    pinned: bool = False,
 ) -> Announcement:
     """Post an announcement to everybody or to some experiments, from now or `starts_at` on.
 
@@ -39,6 +40,7 @@ def post_announcement(
         starts_at=starts_at or at,
         ends_at=ends_at,
         do_not_submit=do_not_submit,
+        pinned=pinned,
         posted_by=by.username,
     )
     announcement.experiments.set(experiments)
@@ -64,11 +66,39 @@ def withdraw_announcement(*, announcement: Announcement, by: User, at: datetime,
     return announcement
 
 
-def announcements_for(user: User, at: datetime) -> QuerySet[Announcement]:
-    """Return the announcements shown to the user now, newest first."""
-    return Announcement.objects.visible_to(user).current(at).prefetch_related("experiments", "services")
+@transaction.atomic
+def pin_announcement(*, announcement: Announcement, by: User, at: datetime, pinned: bool) -> Announcement:
+    """Show an announcement first, also to those who have read it; or no longer. Raises `NotAllowed`, `StaleState`."""
+    require_board_role(by, "manage announcements")
+    changed = Announcement.objects.filter(pk=announcement.pk, withdrawn_at=None).exclude(pinned=pinned)
+    if not changed.update(pinned=pinned):
+        raise StaleState(f"“{announcement}” is already {'pinned' if pinned else 'not pinned'}, or withdrawn.")
+    announcement.pinned = pinned
+    kind = "announcement.pinned" if pinned else "announcement.unpinned"
+    publish(kind=kind, target=announcement, by=by, at=at)
+    return announcement
+
+
+def mark_read(*, announcement: Announcement, by: User) -> Announcement:
+    """Note that a user has read an announcement; again changes nothing."""
+    announcement.read_by.add(by)
+    return announcement
+
+
+def unread_announcements(user: User, at: datetime) -> QuerySet[Announcement]:
+    """Return the announcements shown to the user now: pinned ones, then those not marked as read, newest first."""
+    read = Announcement.read_by.through.objects.filter(announcement=OuterRef("pk"), user=user)
+    shown = Announcement.objects.visible_to(user).current(at).filter(Q(pinned=True) | ~Exists(read))
+    return shown.annotate(is_read=Exists(read)).prefetch_related("experiments", "services")
+
+
+def public_announcements(at: datetime) -> QuerySet[Announcement]:
+    """Return the announcements shown now that are for everybody, newest first."""
+    return Announcement.objects.filter(experiments=None).current(at).prefetch_related("services")
 
 
 def announcements_ahead(user: User, at: datetime) -> QuerySet[Announcement]:
-    """Return the announcements shown to the user now or later, newest first."""
-    return Announcement.objects.visible_to(user).coming(at).prefetch_related("experiments", "services")
+    """Return the announcements shown to the user now or later, each with the number of its `readers`."""
+    coming = Announcement.objects.visible_to(user).coming(at)
+    counted = coming.annotate(readers=Count("read_by")).order_by("-pinned", "-starts_at", "-pk")
+    return counted.prefetch_related("experiments", "services")

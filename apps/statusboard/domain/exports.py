@@ -1,20 +1,26 @@
-"""The board in the formats of others: Statuspage's summary.json, a calendar of windows, a badge."""
+"""The board for others: a sentence, Statuspage's summary.json, a calendar of windows, an Atom feed, a badge."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import Q, QuerySet
+from django.utils.feedgenerator import Atom1Feed
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from icalendar import Calendar, Event
 
+from apps.core.domain.hidden_characters import mark_hidden
 from apps.statusboard.domain.board import Row, board
 from apps.statusboard.domain.incidents import open_incidents
 from apps.statusboard.domain.windows import windows_ahead
-from apps.statusboard.enums import NoteKind, State, worst
+from apps.statusboard.enums import Cause, NoteKind, State, worst
 from apps.statusboard.models import DowntimeWindow, Incident
 
 #: Past windows stay in the calendar for so long.
 PAST = timedelta(days=90)
+#: Newest entries of the Atom feed.
+MOST_ENTRIES = 100
 
 #: Statuspage knows no unknown state; one that is not known to work is degraded there, never operational.
 _COMPONENTS = {
@@ -34,20 +40,30 @@ _INDICATORS = {
 _COLOURS = {State.UP: "#1a7f4b", State.DEGRADED: "#9a6700", State.DOWN: "#b3261e", State.MAINTENANCE: "#5b4bb5"}
 
 
-def _own(at: datetime) -> list[Row]:
+def monitored(at: datetime) -> list[Row]:
     """Return the services that have a state of their own and are monitored."""
-    return [row for row in board(at, days=0) if row.has_own_state and row.cause != "not_monitored"]
+    return _monitored(board(at, days=0))
+
+
+def _monitored(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row.has_own_state and row.cause != Cause.NOT_MONITORED]
+
+
+def headline(rows: Iterable[Row]) -> tuple[State, str]:
+    """Return the worst state of a board, and what it is in a sentence."""
+    state = worst([row.own for row in _monitored(rows)])
+    return state, _INDICATORS[state][1]
 
 
 def statuspage_summary(at: datetime) -> dict[str, Any]:
     """Return the board as Statuspage's summary.json has it. A constant number of queries."""
-    rows = _own(at)
-    indicator, description = _INDICATORS[worst([row.own for row in rows])]
+    rows = monitored(at)
+    state, description = headline(rows)
     incidents = open_incidents().prefetch_related("notes")
     windows = windows_ahead(at)
     return {
         "page": {"id": "opsportal", "name": "opsportal", "time_zone": "Etc/UTC", "updated_at": at.isoformat()},
-        "status": {"indicator": indicator, "description": description},
+        "status": {"indicator": _INDICATORS[state][0], "description": description},
         "components": [
             {
                 "id": row.service.slug,
@@ -114,9 +130,52 @@ def calendar(at: datetime, host: str) -> bytes:
     return bytes(found.to_ical())
 
 
+def atom_feed(at: datetime, page: str) -> str:
+    """Return incidents, with their updates and ends, and maintenance windows as an Atom feed, newest change first."""
+    found = [_entry_of_incident(row) for row in _recent_incidents(at)] + [
+        _entry_of_window(row)
+        for row in DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services")
+    ]
+    feed = Atom1Feed(title="Services", link=page, description="", feed_url=f"{page}feed.atom", feed_guid=page)
+    for key, title, text, published, updated in sorted(found, key=lambda each: each[4], reverse=True)[:MOST_ENTRIES]:
+        feed.add_item(
+            title=mark_hidden(title),
+            link=page,
+            description=mark_hidden(text),
+            unique_id=f"{page}#{key}",
+            pubdate=published,
+            updateddate=updated,
+        )
+    return feed.writeString("utf-8")
+
+
+def _recent_incidents(at: datetime) -> QuerySet[Incident]:
+    recent = Incident.objects.filter(Q(ended_at=None) | Q(ended_at__gt=at - PAST), merged_into=None)
+    return recent.select_related("service").prefetch_related("notes")
+
+
+_Entry = tuple[str, str, str, datetime, datetime]
+
+
+def _entry_of_incident(row: Incident) -> _Entry:
+    updates = [note for note in row.notes.all() if note.kind == NoteKind.UPDATE]
+    told = [f"{note.at:%Y-%m-%d %H:%M} UTC: {note.text}" for note in updates]
+    ended = [f"Resolved {row.ended_at:%Y-%m-%d %H:%M} UTC."] if row.ended_at else []
+    updated = max([row.started_at, *(note.at for note in updates), *([row.ended_at] if row.ended_at else [])])
+    title = f"{row.service.name} {'was ' if row.ended_at else ''}{row.get_state_display().lower()}: {row.title}"
+    return f"incident-{row.pk}", title, "\n".join([*told, *ended]), row.started_at, updated
+
+
+def _entry_of_window(row: DowntimeWindow) -> _Entry:
+    names = ", ".join(service.name for service in row.services.all())
+    title = f"{'Cancelled' if row.cancelled_at else 'Maintenance'}: {names}: {row.title}"
+    period = f"{row.starts_at:%Y-%m-%d %H:%M} to {row.ends_at:%Y-%m-%d %H:%M} UTC"
+    return f"window-{row.pk}", title, f"{period}. {row.text}".strip(), row.starts_at, row.cancelled_at or row.starts_at
+
+
 def badge(at: datetime) -> SafeString:
     """Return the state of all services as a small picture: a word, not only a colour."""
-    rows = _own(at)
+    rows = monitored(at)
     state = worst([row.own for row in rows])
     bad = sum(row.own == state for row in rows)
     words = "all up" if state == State.UP else f"{bad} {state.label.lower()}"

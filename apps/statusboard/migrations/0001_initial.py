@@ -5,6 +5,7 @@ import django.contrib.postgres.constraints
 import django.contrib.postgres.fields
 import django.contrib.postgres.fields.ranges
 import django.db.models.deletion
+from django.conf import settings
 from django.contrib.postgres.operations import BtreeGistExtension
 import uuid
 from django.db import migrations, models
@@ -149,11 +150,13 @@ class Migration(migrations.Migration):
                 ('do_not_submit', models.BooleanField(default=False, help_text='Advise against submitting jobs while the announcement is shown.')),
                 ('posted_by', models.CharField(max_length=150)),
                 ('withdrawn_at', models.DateTimeField(blank=True, null=True)),
+                ('pinned', models.BooleanField(default=False, help_text='Shown first, also to those who have read it.')),
+                ('read_by', models.ManyToManyField(blank=True, editable=False, related_name='+', to=settings.AUTH_USER_MODEL)),
                 ('experiments', models.ManyToManyField(blank=True, help_text='Empty: visible to everybody.', related_name='announcements', to='accounts.experiment')),
                 ('services', models.ManyToManyField(blank=True, related_name='announcements', to='statusboard.service')),
             ],
             options={
-                'ordering': ['-starts_at', '-pk'],
+                'ordering': ['-pinned', '-starts_at', '-pk'],
             },
         ),
         migrations.CreateModel(

@@ -1,18 +1,50 @@
-"""The board for other programs: with a session or, if PUBLIC_STATUS is set, for everybody."""
+"""The board for readers outside the portal: with a session or, if PUBLIC_STATUS is set, for everybody."""
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from apps.statusboard.domain.exports import badge, calendar, statuspage_summary
+from apps.core.web.query import number_of
+from apps.statusboard.domain import iri
+from apps.statusboard.domain.announcements import public_announcements
+from apps.statusboard.domain.board import board
+from apps.statusboard.domain.exports import atom_feed, badge, calendar, headline, statuspage_summary
+from apps.statusboard.domain.incidents import open_incidents
+from apps.statusboard.domain.windows import windows_ahead
+
+#: Most objects in an answer of the IRI API, and how many without `limit`; as its reference has it.
+MOST_OBJECTS, OBJECTS = 1000, 100
+IRI_BASE = "/services/iri/status"
 
 
 def _refusal(request: HttpRequest) -> HttpResponse | None:
     if settings.PUBLIC_STATUS or request.user.is_authenticated:
         return None
     return HttpResponse("Log in, or ask for PUBLIC_STATUS to be set.\n", "text/plain", 401)
+
+
+@login_not_required
+@require_safe
+def public_board(request: HttpRequest) -> HttpResponse:
+    """Show states, incidents with their updates, maintenance and announcements to everybody; nothing leads further."""
+    if _refusal(request):
+        return redirect_to_login(request.get_full_path())
+    at = timezone.now()
+    rows = board(at, zone=timezone.get_current_timezone())
+    context = {
+        "at": at,
+        "headline": headline(rows),
+        "rows": rows,
+        "incidents": open_incidents().prefetch_related("notes")[:50],
+        "windows": windows_ahead(at)[:50],
+        "announcements": public_announcements(at)[:50],
+    }
+    return render(request, "statusboard/public.html", context)
 
 
 @login_not_required
@@ -30,5 +62,30 @@ def windows_calendar(request: HttpRequest) -> HttpResponse:
 
 @login_not_required
 @require_safe
+def incidents_feed(request: HttpRequest) -> HttpResponse:
+    page = settings.PORTAL_URL + reverse("statusboard:public-board")
+    return _refusal(request) or HttpResponse(atom_feed(timezone.now(), page), "application/atom+xml; charset=utf-8")
+
+
+@login_not_required
+@require_safe
 def status_badge(request: HttpRequest) -> HttpResponse:
     return _refusal(request) or HttpResponse(badge(timezone.now()), "image/svg+xml")
+
+
+@login_not_required
+@require_safe
+def iri_objects(request: HttpRequest, kind: str, key: str | None = None) -> HttpResponse:
+    """Answer as the DOE IRI API does: a list without an envelope, or one object of it."""
+    if refused := _refusal(request):
+        return refused
+    found = iri.KINDS[kind](timezone.now(), settings.PORTAL_URL + IRI_BASE)
+    if key is not None:
+        one = next((each for each in found if each["id"] == key), None)
+        return JsonResponse(one or {"detail": "Item not found"}, status=200 if one else 404)
+    if unknown := sorted(request.GET.keys() - {"offset", "limit"}):
+        return JsonResponse({"detail": f"Unknown parameter {unknown[0]!r}. Known are offset and limit."}, status=400)
+    offset, limit = number_of(request.GET.get("offset", "0")), number_of(request.GET.get("limit", str(OBJECTS)))
+    if offset is None or limit is None or limit > MOST_OBJECTS:
+        return JsonResponse({"detail": f"offset is a number from 0, limit one from 0 to {MOST_OBJECTS}."}, status=400)
+    return JsonResponse(found[offset : offset + limit], safe=False)

@@ -125,6 +125,7 @@ class AnnouncementForm(forms.Form):
     )
     starts_at = LocalMomentField(required=False, label="Start", help_text="Leave empty for now.")
     ends_at = LocalMomentField(required=False, label="End", help_text="Leave empty to show it until it is withdrawn.")
+    pinned = forms.BooleanField(required=False, label="Pin", help_text="Shown first, also to those who have read it.")
     do_not_submit = forms.BooleanField(
         required=False, label="Advise against submitting", help_text="Shows a banner on every page."
     )
@@ -132,6 +133,10 @@ class AnnouncementForm(forms.Form):
         Experiment.objects.all(), required=False, to_field_name="key", help_text="Leave empty to show it to everybody."
     )
     services = forms.ModelMultipleChoiceField(Service.objects.all(), required=False, to_field_name="slug")
+
+
+class PinForm(forms.Form):
+    pinned = forms.BooleanField(required=False)
 
 
 class SourceForm(forms.Form):

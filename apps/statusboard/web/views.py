@@ -17,7 +17,13 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
-from apps.statusboard.domain.announcements import announcements_ahead, post_announcement, withdraw_announcement
+from apps.statusboard.domain.announcements import (
+    announcements_ahead,
+    mark_read,
+    pin_announcement,
+    post_announcement,
+    withdraw_announcement,
+)
 from apps.statusboard.domain.availability import DAYS, HOURLY_DAYS
 from apps.statusboard.domain.board import board
 from apps.statusboard.domain.incidents import (
@@ -35,6 +41,7 @@ from apps.statusboard.web.forms import (
     AnnouncementForm,
     CancelForm,
     IncidentForm,
+    PinForm,
     ReasonForm,
     RuleForm,
     WindowForm,
@@ -93,6 +100,20 @@ def retract_announcement(request: AuthenticatedRequest, pk: int) -> HttpResponse
     announcement = get_object_or_404(Announcement.objects.visible_to(request.user), pk=pk)
     _act(request, ReasonForm(request.POST), withdraw_announcement, announcement=announcement)
     return redirect("statusboard:board")
+
+
+@require_POST
+def pin(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    announcement = get_object_or_404(Announcement.objects.visible_to(request.user), pk=pk)
+    _act(request, PinForm(request.POST), pin_announcement, announcement=announcement)
+    return redirect("statusboard:board")
+
+
+@require_POST
+def read_announcement(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Take an announcement off the home page of the user."""
+    mark_read(announcement=get_object_or_404(Announcement.objects.visible_to(request.user), pk=pk), by=request.user)
+    return redirect("portal:home")
 
 
 @require_safe

@@ -8,6 +8,7 @@ from apps.clusters.models import Cluster
 from apps.diagnosis.enums import VerdictKind
 from apps.production.api.serializers import ReasonWriter
 from apps.production.domain.reasons import MAX_REASON
+from apps.submission.domain.advice import MOST_HOURS
 from apps.submission.domain.limits import MAX_LIMIT
 from apps.submission.models import Submission
 
@@ -65,6 +66,18 @@ class LimitWriter(CancelWriter):
 
     most_in_flight = serializers.IntegerField(allow_null=True, min_value=1, max_value=MAX_LIMIT)
     was = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=MAX_LIMIT, default=None)
+
+
+class IgnoreAdviceWriter(CancelWriter):
+    """For how many hours jobs are submitted although the advice is not to."""
+
+    hours = serializers.IntegerField(min_value=1, max_value=MOST_HOURS, default=24)
+
+
+class FollowAdviceWriter(serializers.Serializer[Any]):
+    """An optional reason."""
+
+    reason = serializers.CharField(max_length=MAX_REASON, required=False, allow_blank=True, default="")
 
 
 class SendAgainWriter(serializers.Serializer[Any]):

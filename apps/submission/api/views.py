@@ -20,6 +20,8 @@ from apps.submission.api.serializers import (
     AcceptWriter,
     AssignWriter,
     CancelWriter,
+    FollowAdviceWriter,
+    IgnoreAdviceWriter,
     LimitWriter,
     RetryWriter,
     SendAgainWriter,
@@ -27,6 +29,7 @@ from apps.submission.api.serializers import (
 )
 from apps.submission.domain import assignment
 from apps.submission.domain.acceptance import accept_stage
+from apps.submission.domain.advice import follow_advice, ignore_advice
 from apps.submission.domain.bundle import write_bundle
 from apps.submission.domain.limits import set_limit
 from apps.submission.domain.submissions import check_may_submit
@@ -87,6 +90,16 @@ class SubmissionViewSet(OfRequests):
     def limit(self, wanted: Request, **given: Any) -> None:
         """Change the maximum number of queued and running jobs of a request."""
         set_limit(request=wanted, **given)
+
+    @command(IgnoreAdviceWriter, _LIST, url_path="ignore-advice")
+    def ignore_advice(self, wanted: Request, **given: Any) -> None:
+        """Submit the jobs of a request for some hours although the advice is not to."""
+        ignore_advice(request=wanted, **given)
+
+    @command(FollowAdviceWriter, _LIST, url_path="follow-advice")
+    def follow_advice(self, wanted: Request, **given: Any) -> None:
+        """Follow the advice on submissions again."""
+        follow_advice(request=wanted, **given)
 
     @command(CancelWriter, _LIST)
     def cancel(self, wanted: Request, **given: Any) -> None:

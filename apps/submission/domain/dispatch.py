@@ -12,8 +12,8 @@ from apps.clusters.schedulers.options import SubmissionOptions
 from apps.diagnosis.domain.attempts import note_retries
 from apps.jobs.domain.origin import record_array
 from apps.production.domain.holds import hold_of
+from apps.production.domain.outlook import outlook
 from apps.submission.domain.arrays import adapter_that_submits, batch_job, options_of
-from apps.submission.domain.outlook import outlook
 from apps.submission.domain.submissions import (
     in_flight,
     index_of,

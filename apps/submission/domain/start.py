@@ -16,6 +16,7 @@ from apps.core.errors import DomainError
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import experiments_on_hold, hold_of
 from apps.production.domain.lifecycle.moves import make_move
+from apps.production.domain.outlook import Outlook, outlook
 from apps.production.domain.priority.ranks import rank_of, startable
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request, Stage
@@ -23,7 +24,6 @@ from apps.submission.domain.arrays import options_of, plans_of
 from apps.submission.domain.assignment import choose_cluster
 from apps.submission.domain.dispatch import has_room
 from apps.submission.domain.keepup import listed_files
-from apps.submission.domain.outlook import Outlook, outlook
 from apps.submission.domain.submissions import assignment_of, in_flight
 from apps.submission.models import Assignment, Submission
 

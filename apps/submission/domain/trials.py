@@ -12,13 +12,13 @@ from apps.core.errors import DomainError
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.production.domain.lifecycle.moves import make_move
+from apps.production.domain.outlook import Outlook, outlook
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import PORTAL, RequestState, Verb
 from apps.production.models import Request
 from apps.submission.domain.arrays import options_of
 from apps.submission.domain.keepup import is_over, takes_files
-from apps.submission.domain.outlook import Outlook, outlook
 from apps.submission.domain.plan import locked
 from apps.submission.domain.submissions import jobs_of, last_tests
 from apps.submission.enums import Purpose, SubmissionState

@@ -22,12 +22,13 @@ from apps.submission.web.forms import DebugForm
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def debug_run(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Show what a profile changes about a job; POST submits it."""
+    """Show what a profile changes about a job; POST submits it, unless it only previews."""
     job = _job(request, pk)
     profiles = rerun.profiles_for(job)
     form = DebugForm(profiles, request.POST if request.method == "POST" else request.GET or None)
     profile = _chosen(form, profiles)
-    if request.method == "POST" and form.is_valid():
+    previews = request.POST.get("do") == "preview"
+    if request.method == "POST" and not previews and form.is_valid():
         with show_errors(request, form):
             reason = form.cleaned_data["reason"]
             made = rerun.start_debug_run(job=job, profile=profile, by=request.user, at=timezone.now(), reason=reason)

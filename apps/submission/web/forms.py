@@ -10,6 +10,7 @@ from apps.clusters.models import Cluster
 from apps.diagnosis.enums import VerdictKind
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.enums import Verb
+from apps.submission.domain.advice import MOST_HOURS
 from apps.submission.domain.limits import MAX_LIMIT
 from apps.submission.domain.retrying.batches import (
     ATTEMPTS,
@@ -97,6 +98,17 @@ class LimitForm(forms.Form):
     )
     was = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
     reason = forms.CharField(max_length=MAX_REASON, help_text=_REASON)
+
+
+class IgnoreAdviceForm(forms.Form):
+    """Submits jobs for some hours although the advice is not to."""
+
+    hours = forms.IntegerField(label="For how many hours", min_value=1, max_value=MOST_HOURS, initial=24)
+    reason = forms.CharField(max_length=MAX_REASON, help_text=_REASON)
+
+
+class FollowAdviceForm(forms.Form):
+    """Ends that."""
 
 
 class CancelForm(forms.Form):

@@ -44,10 +44,10 @@ def source_or_404(user: User, kind: str, pk: int) -> Source:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpResponse:
-    """Show what a batch would retry and what not; POST plans it."""
+    """Show what a batch would retry and what not; POST plans it, unless it only previews."""
     source = source_or_404(request.user, kind, pk)
     form = BatchForm(request.POST if request.method == "POST" else request.GET if "step" in request.GET else None)
-    if request.method == "POST" and form.is_valid():
+    if request.method == "POST" and request.POST.get("do") != "preview" and form.is_valid():
         with show_errors(request, form):
             batch = batches.plan_batch(source=source, by=request.user, at=timezone.now(), **form.cleaned_data)
             jobs = batch.jobs.count()

@@ -14,11 +14,12 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.errors import InvalidFields
 from apps.core.web.errors import show_errors
 from apps.production.domain.holds import holds_over
+from apps.production.domain.outlook import outlook
 from apps.production.domain.outputs.acceptance import withdraw_acceptance
 from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
 from apps.production.web.lookup import request_or_404
-from apps.submission.domain import assignment
+from apps.submission.domain import advice, assignment
 from apps.submission.domain.acceptance import accept_stage, shortfalls_of
 from apps.submission.domain.bundle import write_bundle
 from apps.submission.domain.keepup import files_note
@@ -36,7 +37,15 @@ from apps.submission.domain.submissions import (
 )
 from apps.submission.domain.trials import results_of
 from apps.submission.models import Submission
-from apps.submission.web.forms import AcceptForm, AssignForm, CancelForm, LimitForm, RetryForm
+from apps.submission.web.forms import (
+    AcceptForm,
+    AssignForm,
+    CancelForm,
+    FollowAdviceForm,
+    IgnoreAdviceForm,
+    LimitForm,
+    RetryForm,
+)
 
 
 @require_safe
@@ -73,6 +82,18 @@ def wait_again(request: AuthenticatedRequest, key: str) -> HttpResponse:
 def limit(request: AuthenticatedRequest, key: str) -> HttpResponse:
     message = "Job limit changed. It takes effect with the next submission."
     return _act(request, key, message, set_limit, limit_form=LimitForm(request.POST))
+
+
+@require_POST
+def ignore_advice(request: AuthenticatedRequest, key: str) -> HttpResponse:
+    message = "Jobs of {request} are submitted for {hours} h, whatever the advice is."
+    return _act(request, key, message, advice.ignore_advice, ignore_form=IgnoreAdviceForm(request.POST))
+
+
+@require_POST
+def follow_advice(request: AuthenticatedRequest, key: str) -> HttpResponse:
+    message = "{request} follows the advice again."
+    return _act(request, key, message, advice.follow_advice, follow_form=FollowAdviceForm(request.POST))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -132,6 +153,7 @@ def _act(
 def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -> HttpResponse:
     operator, chosen, standings = may_submit(request.user, wanted), assignment_of(wanted), standings_of(wanted)
     measure(standings)
+    at = timezone.now()
     context: dict[str, Any] = {
         "object": wanted,
         "assignment": chosen,
@@ -141,9 +163,11 @@ def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -
         "to_retry": sum(standing.to_retry for standing in standings),
         "may_submit": operator,
         "may_retry": operator and wanted.state in SENDABLE,
-        "begins": begin_of(wanted, timezone.now()),
+        "begins": begin_of(wanted, at),
         "flight": flight_of(wanted),
         "results": results_of(wanted),
+        "against": outlook(at).against(wanted, wanted.stages.prefetch_related("services")),
+        "ignores_advice": advice.ignores_advice(wanted, at),
     }
     if request.htmx:
         return render(request, "submission/_card.html", context)
@@ -151,6 +175,8 @@ def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -
     if operator and wanted.state in ASSIGNABLE:
         initial = {"version": wanted.version, "most_in_flight": chosen and chosen.most_in_flight}
         context["assign_form"] = bound.get("assign_form") or AssignForm(initial=initial)
+    if operator and context["against"] and wanted.state in advice.STATES:
+        context["ignore_form"] = bound.get("ignore_form") or IgnoreAdviceForm(auto_id="ignore_%s")
     if operator and chosen and wanted.state in LIMITABLE:
         initial = {"most_in_flight": chosen.most_in_flight, "was": chosen.most_in_flight or 0}
         context["limit_form"] = bound.get("limit_form") or LimitForm(initial=initial, auto_id="limit_%s")
@@ -163,7 +189,7 @@ def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -
     if operator and wanted.state == RequestState.RUNNING:
         context["accept_forms"] = [
             (one, _form_of(one.stage, AcceptForm, "accept", bound))
-            for one in shortfalls_of(wanted, timezone.now())
+            for one in shortfalls_of(wanted, at)
             if one.acceptance or (one.missing and not one.obstacle)
         ]
     context["holds"] = holds_over(wanted)

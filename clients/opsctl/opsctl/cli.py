@@ -76,7 +76,7 @@ def requests() -> None:
 def list_requests(portal: Portal, /, limit: int, as_json: bool, mine: bool, **filters: Any) -> None:
     """List requests, newest first."""
     rows = portal.rows("requests/", limit=limit, mine="true" if mine else None, **filters)
-    columns = ("key", "state", "priority_class", "rank", "deadline", "expected_end", "title")
+    columns = ("key", "state", "priority_class", "rank", "part_done", "deadline", "expected_end", "title")
     show_rows(rows, columns, as_json=as_json)
 
 

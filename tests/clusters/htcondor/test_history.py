@@ -71,6 +71,17 @@ def test_a_job_that_left_the_queue_long_after_its_end_is_found(path):
     assert jobs_of(0, 10, history=path) == ["2.0"]
 
 
+def test_cpu_model_is_that_of_the_attribute_the_site_names(path):
+    path.write_bytes(ended(1, 1, MachineAttrCPU_MODEL0="EPYC 7702"))
+
+    models = {}
+    for attribute in ("", "CPU_MODEL", "CpuModelNumber"):
+        scheduler = HTCondor("mice", {"history": str(path), "cpu_model_attribute": attribute})
+        [found] = scheduler.finished_jobs(since=START, until=START + DAY)
+        models[attribute] = found.cpu_model
+    assert models == {"": "", "CPU_MODEL": "EPYC 7702", "CpuModelNumber": ""}
+
+
 def test_rotated_files_are_read_as_far_as_needed(path):
     for name, number in (("history.20261120T080000", 1), ("history.20261120T090000", 2), ("history", 3)):
         path.with_name(name).write_bytes(ended(number, number))
@@ -189,7 +200,7 @@ def test_a_record_has_what_the_ad_has():
     assert (job.job_id, job.raw_id, job.spool_id, job.attempt) == ("7.3", 7, "7", 2)
     assert (job.cpu_seconds, job.wall_seconds, job.cpus) == (102.5, 120, 8)
     assert (job.max_memory_bytes, job.requested_memory_bytes) == (2 * 1024**2, 4 * 1024**3)
-    assert (job.host, job.partition, job.time_limit_seconds) == ("node7.example", "CNAF", 3600)
+    assert (job.host, job.site, job.time_limit_seconds) == ("node7.example", "CNAF", 3600)
     assert job.submit_line == "run.sh --seed 1"
     assert (paths.stdout, paths.stderr) == (Path("/home/ana/out.7.3"), Path("/logs/err.7.3"))
 
@@ -215,5 +226,5 @@ def test_real_ads_are_read():
     job = read_record({**first, b"procid": b"ProcId = 10"})
 
     assert read_record(second).job_id == "14155293.202"
-    assert (job.host, job.partition, job.state) == ("fnpc4108.fnal.gov", "FNAL_GPGrid", JobState.COMPLETED)
+    assert (job.host, job.site, job.state) == ("fnpc4108.fnal.gov", "FNAL_GPGrid", JobState.COMPLETED)
     assert (job.ended_at - job.started_at).total_seconds() == 154

@@ -12,14 +12,16 @@ from django.db.models import Max
 from psycopg.types.json import Jsonb
 
 from apps.accounts.models import Experiment, Principal
-from apps.archive.domain.store import bulk, compression
+from apps.archive.domain.store import compression
 from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.enums import BlobKind
 from apps.archive.models import ArchivedJob, Blob, Dictionary
 from apps.archive.wire.entry import CapturedJob
 from apps.clusters.domain import ensure_cluster
 from apps.clusters.models import Cluster
+from apps.core.domain import bulk
 from apps.core.domain.events import publish
+from apps.core.domain.locks import lock_for_this_transaction
 from apps.jobs.domain.jobs import jobs_in_spool
 
 #: Dictionaries are trained after so many contents, and again whenever there are GROWTH times as many.
@@ -41,7 +43,7 @@ def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> i
     """
     hashed = [_Hashed(job) for job in jobs]
     packed = _packed(_contents(hashed))  # before the lock, behind which workers wait for each other
-    bulk.lock_for_this_transaction("archive.store")  # so that nobody stores the same in between
+    lock_for_this_transaction("archive.store")  # so that nobody stores the same in between
     stored = 0
     for name in dict.fromkeys(job.cluster for job in jobs):
         of_cluster = [each for each in hashed if each.job.cluster == name]

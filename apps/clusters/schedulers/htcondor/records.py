@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 
 from apps.clusters.schedulers.base import Flagged, JobRecord, JobState
@@ -25,13 +26,18 @@ _MEASURED = ("RemoteUserCpu", "RemoteSysCpu", "RemoteWallClockTime", "CpusProvis
 _MEGABYTE = 1024 * 1024
 
 
-def read_record(ad: Ad) -> JobRecord | Flagged:
-    """Return the last attempt of a job, the one described by its ad."""
+def read_record(ad: Ad, *, cpu_model_attribute: str = "") -> JobRecord | Flagged:
+    """Return the last attempt of a job, the one described by its ad.
+
+    `cpu_model_attribute` is that of machines, copied to ads of jobs by `SYSTEM_JOB_MACHINE_ATTRS`.
+    """
     cluster, proc = integer_of(ad, "ClusterId"), integer_of(ad, "ProcId")
     if not cluster or proc is None:
         return Flagged(_raw(ad), "The ad has no ClusterId or ProcId.")
     try:
         record = _read(ad, cluster, proc)
+        if cpu_model_attribute:
+            record = replace(record, cpu_model=text_of(ad, f"MachineAttr{cpu_model_attribute}0"))
     except (ValueError, OverflowError, OSError) as error:
         return Flagged(_raw(ad), f"The ad cannot be read: {error}.")
     doubts = [f"{name} cannot be read." for name in _MEASURED if value_of(ad, name) and number_of(ad, name) is None]
@@ -77,7 +83,6 @@ def _read(ad: Ad, cluster: int, proc: int) -> JobRecord:
             integer_of(ad, "RequestMemory") or integer_of(ad, "MemoryProvisioned"), _MEGABYTE
         ),
         time_limit_seconds=integer_of(ad, "AllowedExecuteDuration") or integer_of(ad, "AllowedJobDuration"),
-        partition=next((site for name in _SITES if (site := text_of(ad, name)) not in _NO_SITE), ""),
         account=text_of(ad, "AccountingGroup"),
         user=text_of(ad, "Owner"),
         name=text_of(ad, "JobBatchName"),
@@ -88,6 +93,7 @@ def _read(ad: Ad, cluster: int, proc: int) -> JobRecord:
         submit_line=f"{text_of(ad, 'Cmd')} {text_of(ad, 'Arguments') or text_of(ad, 'Args')}".strip(),
         stdout_path=_path(ad, "Out"),
         stderr_path=_path(ad, "Err"),
+        site=next((site for name in _SITES if (site := text_of(ad, name)) not in _NO_SITE), ""),
     )
 
 

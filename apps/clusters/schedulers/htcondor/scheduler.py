@@ -21,11 +21,12 @@ class HTCondor(CommandScheduler):
 
     Options: `history` (its HISTORY file, or the directory of that), `per_job_history` (its PER_JOB_HISTORY_DIR); one
     is enough; with both, jobs are not counted twice. For `condor_q`: `bin` (its directory), `conf`
-    (CONDOR_CONFIG), `schedd` and `pool` (names; else those of the host), `timeout_seconds`.
+    (CONDOR_CONFIG), `schedd` and `pool` (names; else those of the host), `timeout_seconds`. `cpu_model_attribute`: the
+    attribute of machines that has their CPU model, if ads of jobs have it as `MachineAttr…0`.
     """
 
     name = "htcondor"
-    known_options = frozenset({"history", "per_job_history", "conf", "schedd", "pool"})
+    known_options = frozenset({"history", "per_job_history", "conf", "schedd", "pool", "cpu_model_attribute"})
     #: Users choose their `AccountingGroup`: it does not prove that they belong to an experiment.
     accounts_are_enforced = False
 
@@ -58,7 +59,7 @@ class HTCondor(CommandScheduler):
             ads_of_jobs(Path(per_job), since=since) if per_job else (),
         )
         for ad in ads:
-            read = read_record(ad)
+            read = read_record(ad, cpu_model_attribute=self._options.get("cpu_model_attribute", ""))
             record = read.record if isinstance(read, Flagged) else read
             if record is None:
                 yield read

@@ -8,13 +8,14 @@ from apps.clusters.schedulers.base import (
     BatchJob,
     CurrentJobs,
     Flagged,
+    HostFacts,
     JobRecord,
     LogPaths,
     StoredCopy,
     Submission,
 )
 from apps.clusters.schedulers.commands import CommandScheduler
-from apps.clusters.schedulers.slurm import accounting, submission
+from apps.clusters.schedulers.slurm import accounting, nodes, submission
 from apps.clusters.schedulers.slurm.copies import stored_copies
 from apps.clusters.schedulers.slurm.log_paths import log_paths
 from apps.clusters.schedulers.slurm.output_options import arguments_of_submission
@@ -29,13 +30,15 @@ class Slurm(CommandScheduler):
     """One Slurm cluster.
 
     Options, all optional: `conf` (path of slurm.conf), `bin` (directory of the commands), `timeout_seconds` of one
-    command, `cluster_name` (Slurm's own ClusterName where the portal's name differs).
+    command, `cluster_name` (Slurm's own ClusterName where the portal's name differs), `cpu_models` (which
+    feature of a node stands for which CPU model: `rome=AMD EPYC 7702, icelake=Xeon Gold 6330`).
     """
 
     name = "slurm"
-    known_options = frozenset({"conf", "cluster_name"})
+    known_options = frozenset({"conf", "cluster_name", "cpu_models"})
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
+        """Raises `ValueError` for an option that is not understood."""
         super().__init__(cluster, options)
         self._own_name = self._options.get("cluster_name", cluster)
         # Times as seconds since 1970 and complete array expressions, whatever the caller's settings.
@@ -46,6 +49,7 @@ class Slurm(CommandScheduler):
             SLURM_CONF=self._options.get("conf", ""),
         )
         self._sacct = Sacct(self._commands)
+        self._cpu_models = nodes.read_cpu_models(self._options.get("cpu_models", ""))
 
     def spool(self, directory: Path) -> SlurmSpool:
         return SlurmSpool(directory)
@@ -74,6 +78,9 @@ class Slurm(CommandScheduler):
 
     def current_jobs(self) -> Iterator[CurrentJobs]:
         return current_jobs(self._commands)
+
+    def hosts(self) -> Iterator[HostFacts]:
+        return nodes.hosts(self._commands, self._cpu_models)
 
     def stored_copies(self, spool_ids: Collection[str]) -> Iterator[StoredCopy]:
         """Yield slurmdbd's copies, if AccountingStoreFlags enables them. Raises `SchedulerError`."""

@@ -12,6 +12,7 @@ from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.plausibility import AHEAD
 from apps.core.errors import NotAllowed
+from apps.jobs.domain.hosts import correct_cpu_model
 from apps.jobs.domain.phases.tokens import PhaseToken
 from apps.jobs.domain.record_values import BadRecord, read_number, read_time
 from apps.jobs.domain.records import clean_text, hour_of
@@ -43,7 +44,9 @@ class StoredPhases:
 
 
 @transaction.atomic
-def store_phases(*, token: PhaseToken, job_id: str, host: str, phases: Sequence[object], at: datetime) -> StoredPhases:
+def store_phases(
+    *, token: PhaseToken, job_id: str, host: str, phases: Sequence[object], at: datetime, cpu_model: str = ""
+) -> StoredPhases:
     """Store what a job reports of its phases; repeating a report changes nothing, and an end once told stays.
 
     A phase is told by job, name and start: first without its end, later with it. A bad one stops no other. Raises
@@ -76,6 +79,7 @@ def store_phases(*, token: PhaseToken, job_id: str, host: str, phases: Sequence[
                 stage=token.stage,
                 token_label=token.label,
                 host=host,
+                cpu_model=cpu_model,
                 received_at=at,
                 **given,
             )
@@ -90,6 +94,8 @@ def store_phases(*, token: PhaseToken, job_id: str, host: str, phases: Sequence[
         else:
             done.unchanged += 1
     mark_dirty({hour_of(moment) for moment in ended if moment}, Counted.PHASES)
+    if cpu_model and done.new:
+        correct_cpu_model(phase=max(known.values(), key=lambda row: row.pk))
     return done
 
 

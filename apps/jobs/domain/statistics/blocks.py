@@ -12,8 +12,10 @@ import numpy as np
 import zstandard
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db.models import F, FloatField, QuerySet
+from django.db.models.functions import Cast, Coalesce, Extract
 
+from apps.core.domain.bulk import rows_where_any
 from apps.core.domain.plugins import Registry
 from apps.jobs.domain.statistics.columns import (
     DAILY,
@@ -40,13 +42,24 @@ _DAYS = [level.name for level in (*DAILY, *HOURS_OF_DAY)]
 DAYS_A_RUN = 10
 _DAY_LOCK = 4_716_003
 _COMPLETED = "completed"
-_FIELDS = (
-    *("pk", "experiment_id", "request_key", "stage", "release", "user", "account", "cluster__name", "site__name"),
-    *("host", "cpu_model", "state", "exit_code", "signal", "reason"),
-    *("wall_seconds", "cpus", "cpu_seconds", "submitted_at", "started_at", "max_memory_bytes"),
-    "requested_memory_bytes",
-)
-_TEXTS = ("stage", "release", "user", "account", "host", "cpu_model", "state")
+#: Dimensions, and where a job has them.
+_TEXTS = {
+    "experiment": "experiment_id",
+    "request": "request_key",
+    "cluster": "cluster__name",
+    "site": "site__name",
+    **{name: name for name in ("stage", "release", "user", "account", "host", "cpu_model", "state")},
+    **{name: name for name in ("exit_code", "signal", "reason")},
+}
+#: Numbers of a job; the database makes those of times, which thus need not be read one by one.
+_NUMBERS = {
+    "wall": F("wall_seconds"),
+    "cores": F("cpus"),
+    "cpu": F("cpu_seconds"),
+    "queued": Coalesce(Cast(Extract(F("started_at") - F("submitted_at"), "epoch"), FloatField()), -1.0),
+    "memory": F("max_memory_bytes"),
+    "requested": F("requested_memory_bytes"),
+}
 _MB = 1 << 20
 #: More than any job can have: sums of a billion jobs stay exact.
 _MOST = 10**12
@@ -80,10 +93,13 @@ def write_hour(*, hour: datetime) -> None:
     StatisticsBlock.objects.filter(bucket=hour, level__in=[JOB.name, WORK.name]).delete()
     StatisticsBlock.objects.filter(bucket=day_of(hour), level__in=_DAYS).delete()
     jobs = Job.objects.filter(ended_at__gte=hour, ended_at__lt=hour + timedelta(hours=1))
-    found = list(jobs.exclude(stage__endswith=DEBUG_STAGE).values(*_FIELDS))
+    values = (
+        jobs.exclude(stage__endswith=DEBUG_STAGE).annotate(**_NUMBERS).values_list("pk", *_TEXTS.values(), *_NUMBERS)
+    )
+    found = list(zip(*values, strict=True))
     if not found:
         return
-    columns = _columns_of(found)
+    columns = _columns_of(dict(zip(("pk", *_TEXTS, *_NUMBERS), found, strict=True)))
     _write(JOB, hour, columns)
     _write(WORK, hour, grouped(_with_sums(columns), sorted(WORK.columns), SUMS))
 
@@ -93,28 +109,28 @@ def _with_sums(columns: Columns) -> Columns:
     return columns | {"jobs": np.ones(len(columns[KIND]), np.int64)} | sums_of_jobs(columns)
 
 
-def _columns_of(jobs: Sequence[Mapping[str, Any]]) -> Columns:
+def _columns_of(jobs: Mapping[str, Sequence[Any]]) -> Columns:
+    """Return the columns of a block from those of its jobs: dimensions as IDs of their values, and figures."""
     facts: dict[int, dict[str, str]] = {}
-    unfinished = [job["pk"] for job in jobs if job["state"] != _COMPLETED]
+    unfinished = [pk for pk, state in zip(jobs["pk"], jobs["state"], strict=True) if state != _COMPLETED]
     for plugin in FACTS.working().values():
         for pk, known in plugin(unfinished).items():
             facts.setdefault(pk, {}).update(known)
-    texts: dict[str, list[str]] = {
-        "experiment": [str(job["experiment_id"] or "") for job in jobs],
-        "request": [job["request_key"] for job in jobs],
-        "cluster": [job["cluster__name"] for job in jobs],
-        "site": [job["site__name"] or "" for job in jobs],
-        "exit_code": [str(job["exit_code"]) for job in jobs],
-        "signal": [str(job["signal"]) for job in jobs],
-        "reason": ["" if job["reason"] == "None" else job["reason"] for job in jobs],
-    }
-    texts.update({name: [job[name] for job in jobs] for name in _TEXTS})
-    texts.update({name: [facts.get(job["pk"], {}).get(name, "") for job in jobs] for name in ("verdict", "cause")})
-    ids = _ids({(name, text[:255]) for name, column in texts.items() for text in column})
-    columns = {name: np.array([ids[name, text[:255]] for text in column]) for name, column in texts.items()}
+    given = {name: jobs[name] for name in _TEXTS}
+    given |= {name: [facts.get(pk, {}).get(name, "") for pk in jobs["pk"]] for name in ("verdict", "cause")}
+    texts = {name: {value: _text_of(value) for value in set(column)} for name, column in given.items()}
+    texts["reason"]["None"] = ""
+    ids = _ids({(name, text) for name, of_values in texts.items() for text in of_values.values()})
+    columns = {}
+    for name, column in given.items():
+        numbers = {value: ids[name, text] for value, text in texts[name].items()}
+        columns[name] = np.fromiter(map(numbers.__getitem__, column), np.int64, len(column))
     columns[KIND] = _kinds([columns.pop(name) for name in OF_KIND])
-    figures = zip(*map(_figures, jobs), strict=True)
-    return columns | {name: np.array(values, np.int64) for name, values in zip(FIGURES, figures, strict=True)}
+    return columns | _figures(jobs)
+
+
+def _text_of(value: object) -> str:
+    return "" if value is None else str(value)[:255]
 
 
 def _kinds(parts: Sequence[Column]) -> Column:
@@ -125,20 +141,21 @@ def _kinds(parts: Sequence[Column]) -> Column:
     return np.array([ids[KIND, text] for text in texts])[codes.reshape(-1)]
 
 
-def _figures(job: Mapping[str, Any]) -> tuple[int, ...]:
-    queued = (job["started_at"] - job["submitted_at"]).total_seconds() if job["started_at"] else -1
+def _figures(jobs: Mapping[str, Sequence[Any]]) -> Columns:
+    wall, cores = np.array(jobs["wall"], np.int64), np.array(jobs["cores"], np.int64)
     memory, requested = (
-        -1 if job[name] is None else min(job[name] // _MB, _MOST)
-        for name in ("max_memory_bytes", "requested_memory_bytes")
+        np.array([-1 if value is None else value for value in jobs[name]], np.int64) for name in ("memory", "requested")
     )
-    return (
-        min(job["wall_seconds"] * job["cpus"], _MOST),
-        round(min(max(job["cpu_seconds"], 0), _MOST) * 1000),
-        min(job["wall_seconds"], _MOST),
-        -1 if queued < 0 else round(queued),
-        memory,
-        requested,
-    )
+    cpu, queued = np.array(jobs["cpu"], float), np.array(jobs["queued"], float)
+    figures = {
+        "core_seconds": np.minimum(wall * cores, _MOST),
+        "cpu_ms": np.rint(np.clip(cpu, 0, _MOST) * 1000),
+        "wall_seconds": np.minimum(wall, _MOST),
+        "queued_seconds": np.where(queued < 0, -1, np.rint(queued)),
+        "memory_mb": np.where(memory < 0, -1, np.minimum(memory // _MB, _MOST)),
+        "requested_mb": np.where(requested < 0, -1, np.minimum(requested // _MB, _MOST)),
+    }
+    return {name: figures[name].astype(np.int64) for name in FIGURES}
 
 
 def _ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
@@ -154,8 +171,8 @@ def _ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
 
 
 def _known_ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    rows = StatisticsValue.objects.filter(text__in={text for _, text in pairs})
-    return {(dimension, text): pk for dimension, text, pk in rows.values_list("dimension", "text", "pk")}
+    rows = rows_where_any(StatisticsValue, ("dimension", "text", "id"), "text", list({text for _, text in pairs}))
+    return {(dimension, text): pk for dimension, text, pk in rows}
 
 
 def _write(level: Level, bucket: datetime, columns: Columns) -> None:

@@ -20,7 +20,7 @@ from apps.production.domain.lifecycle.transitions import MOVES, Transition, acto
 from apps.production.domain.priority import rescoring
 from apps.production.domain.priority.ranks import rank_of
 from apps.production.domain.reasons import checked_reason
-from apps.production.enums import CLOSED, PORTAL, SCORED, Actor, RequestState, Verb
+from apps.production.enums import CLOSED, PORTAL, SCORED, SIGNED, Actor, RequestState, Verb
 from apps.production.events import kind_of_move
 from apps.production.models import Request
 from apps.production.permissions import is_requester
@@ -68,7 +68,8 @@ def apply_move(
         changes["work_began_at"] = at
     if step.new in CLOSED and step.old not in CLOSED:
         changes |= {"closed_at": at, "closed_by": by if isinstance(by, User) else None}
-    changes |= Forecast().columns()  # that of another state; the event makes a new one
+    # The forecast is that of another state; the event makes a new one. Jobs that have completed still have.
+    changes |= Forecast(part_done=request.part_done if step.new in SIGNED | CLOSED else None).columns()
     move(request, to=step.new, transitions=MOVES, version=request.version + 1, **changes)
     if {step.old, step.new} & SCORED:
         rescoring.update_entry(request=request, at=at)

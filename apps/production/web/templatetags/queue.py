@@ -1,6 +1,7 @@
 """Ranks, scores and shares on pages."""
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from django import template
 
@@ -8,6 +9,7 @@ from apps.core.models import Event
 from apps.production.models import Request
 
 register = template.Library()
+_Value = TypeVar("_Value")
 
 
 @register.filter
@@ -35,7 +37,7 @@ def request_url(key: str) -> str:
 @register.filter
 def share_change(event: Event) -> str:
     """The old and new share of production of an event."""
-    return f"{percent(event.data['share_old'])} → {percent(event.data['share_new'])}"
+    return f"{share(event.data['share_old'])} → {share(event.data['share_new'])}"
 
 
 @register.filter
@@ -45,7 +47,7 @@ def points(number: float) -> str:
 
 
 @register.filter
-def percent(part: float | None) -> str:
+def share(part: float | None) -> str:
     return "–" if part is None else f"{100 * part:.0f} %"
 
 
@@ -55,6 +57,6 @@ def whole_hours(seconds: int) -> str:
 
 
 @register.filter
-def of(values: Mapping[int, float], key: int) -> float | None:
+def of(values: Mapping[int, _Value], key: int) -> _Value | None:
     """The value of a mapping for a key."""
     return values.get(key)

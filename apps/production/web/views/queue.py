@@ -19,6 +19,7 @@ from apps.core.web.query import number_in
 from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.holds import wide_holds
 from apps.production.domain.lifecycle.moves import set_priority
+from apps.production.domain.outlook import reasons_against
 from apps.production.domain.priority import manual_moves, shares, what_if
 from apps.production.domain.priority.listing import queue_history, queue_lines, queue_state
 from apps.production.enums import RequestedPriority
@@ -124,7 +125,8 @@ def share_page(request: AuthenticatedRequest) -> HttpResponse:
 
 def _queue(request: AuthenticatedRequest, *, query: Mapping[str, str], changed: Change | None = None) -> HttpResponse:
     after, sees_all, now = number_in(query, "after") or 0, is_opg(request.user), read_shares()
-    part = queue_lines(user=request.user, at=timezone.now(), after=after)
+    at = timezone.now()
+    part = queue_lines(user=request.user, at=at, after=after)
     if changed and not any(row.may_move for row in part.rows if row.request.key == changed.key):
         raise PermissionDenied("Only approvers other than the requester can change its place.")
     context = {
@@ -140,6 +142,7 @@ def _queue(request: AuthenticatedRequest, *, query: Mapping[str, str], changed: 
         "used": {pk: now.used_part(pk) for pk in now.weights},
         "due": {pk: now.share(pk) for pk in now.weights},
         "holds": wide_holds(request.user),
+        "against": reasons_against([row.request for row in part.rows], at),
     }
     is_wrong = changed is not None and changed.shifts is None
     return render(request, "production/queue.html", context, status=400 if is_wrong else 200)

@@ -9,6 +9,7 @@ from apps.accounts.web.saved_views import views_context
 from apps.core.domain.pagination import in_order
 from apps.core.web.query import read_query
 from apps.core.web.tables import csv_file
+from apps.core.web.templatetags.look import percent
 from apps.production.domain.content.revisions import compare, last_reviewed, revisions_of
 from apps.production.filters import ORDERS, RequestFilter, ordered
 from apps.production.models import Request
@@ -62,7 +63,7 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
 
 def _cells(row: Request) -> list[object]:
     texts: list[object] = [row.key, row.title, row.campaign, row.get_state_display(), row.experiment, row.workflow.type]
-    texts += [None if row.part_done is None else f"{100 * row.part_done:.1f} %", row.deadline, row.expected_end]
+    texts += [None if row.part_done is None else percent(row.part_done, 1), row.deadline, row.expected_end]
     texts += [row.get_requested_priority_display(), row.level, row.created_by]
     return ["" if text is None else text for text in (*texts, row.created_at.isoformat(timespec="seconds"))]
 

@@ -1,5 +1,6 @@
 """Marks of a service's last days or hours, built in Python because a template loop is too slow for a whole board."""
 
+from datetime import date
 from functools import lru_cache
 
 from django import template
@@ -10,6 +11,7 @@ from apps.core.charts import Part, week_strip
 from apps.core.web.templatetags.look import sign
 from apps.statusboard.domain.availability import Slot
 from apps.statusboard.domain.board import Row
+from apps.statusboard.enums import worst
 from apps.statusboard.models import Incident, Service
 
 register = template.Library()
@@ -27,14 +29,33 @@ def day_marks(row: Row) -> SafeString:
 
 
 @register.simple_tag
+def plain_marks(row: Row) -> SafeString:
+    """Render the same marks without links, for readers who cannot follow them."""
+    marks = (f'<i class="{sign(slot.state)}" title="{_title(slot.summary)}"></i>' for slot in row.slots)
+    return mark_safe("".join(marks))  # noqa: S308 – signs are the portal's own, the rest is escaped
+
+
+@register.simple_tag
 def week_marks(service: Service, slots: list[Slot]) -> SafeString:
-    """Render a row of hours for each day, linked as `day_marks` does."""
+    """Render a row of hours for each day, linked as `day_marks` does.
+
+    Of an hour that comes twice, as clocks are set back, the worse one is shown; one that is left out stays empty.
+    """
     page = service.get_absolute_url()
-    days: dict[str, list[Part]] = {}
+    days: dict[date, dict[int, Slot]] = {}
     for slot in slots:
-        part = Part(sign(slot.state), 1, slot.summary, _address(page, slot))
-        days.setdefault(f"{slot.date:%a}", []).append(part)
-    return week_strip(list(days.items()), sentence=f"States of {service} by hour, a row for each day")
+        hours = days.setdefault(slot.date, {})
+        same = hours.get(slot.started_at.hour)
+        if same is None or worst([same.state, slot.state]) != same.state:
+            hours[slot.started_at.hour] = slot
+    rows = [
+        (
+            "today" if day == max(days) else f"{day:%a}",
+            {hour: Part(sign(slot.state), 1, slot.summary, _address(page, slot)) for hour, slot in hours.items()},
+        )
+        for day, hours in days.items()
+    ]
+    return week_strip(rows, sentence=f"States of {service} by hour, a row for each day")
 
 
 def _address(page: str, slot: Slot) -> str:

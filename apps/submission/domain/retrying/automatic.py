@@ -10,10 +10,10 @@ from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields
 from apps.diagnosis.enums import Advice, VerdictKind
 from apps.diagnosis.models import Verdict
+from apps.production.domain.outlook import Outlook, outlook
 from apps.production.domain.outputs.acceptance import acceptance_of
 from apps.production.enums import PORTAL, RequestState
 from apps.submission.domain.arrays import options_of
-from apps.submission.domain.outlook import Outlook, outlook
 from apps.submission.domain.plan import locked, plan_retry
 from apps.submission.domain.retrying.eligibility import reserved_indices
 from apps.submission.domain.submissions import failed_of, index_of, jobs_of

@@ -14,9 +14,9 @@ from apps.core.errors import InvalidFields, InvalidTransition, StaleState
 from apps.diagnosis.domain.groups import change_status
 from apps.diagnosis.enums import GroupStatus
 from apps.diagnosis.models import Verdict
+from apps.production.domain.outlook import Outlook, outlook
 from apps.production.enums import CLOSED, PORTAL
 from apps.production.models import Request
-from apps.submission.domain.outlook import Outlook, outlook
 from apps.submission.domain.plan import locked, plan_retry
 from apps.submission.domain.retrying.batches import counts_of, publish_of
 from apps.submission.domain.retrying.eligibility import Candidate, Limits, examine

@@ -1,6 +1,7 @@
 """Writes many rows by COPY, much faster than the ORM."""
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from django.db import connection, models
@@ -25,13 +26,22 @@ def copy_rows(model: type[models.Model], columns: Sequence[str], rows: Iterable[
                 into.write_row(row + defaults)
 
 
+def copy_objects(objects: Sequence[models.Model]) -> None:
+    """Insert unsaved objects of one model, of which nothing is read back: their primary keys stay unknown."""
+    if objects:
+        model = type(objects[0])
+        fields = [field for field in model._meta.concrete_fields if not field.primary_key]
+        names, columns = zip(*(field.get_attname_column() for field in fields), strict=True)
+        copy_rows(model, columns, map(attrgetter(*names), objects))
+
+
 def next_keys(model: type[models.Model], count: int) -> list[int]:
     """Take the primary keys of `count` rows to be copied."""
     table, column = model._meta.db_table, model._meta.pk.column if model._meta.pk else ""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT nextval(pg_get_serial_sequence(%s, %s)) FROM generate_series(1, %s)", [table, column, count]
-        )
+        cursor.execute("SELECT pg_get_serial_sequence(%s, %s)", [table, column])  # not once a key
+        (sequence,) = cursor.fetchone()
+        cursor.execute("SELECT nextval(%s::regclass) FROM generate_series(1, %s)", [sequence, count])
         return [key for (key,) in cursor.fetchall()]
 
 
@@ -48,16 +58,3 @@ def rows_where_any(
     connection.ensure_connection()
     with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
         return cursor.execute(query, [list(values), *also.values()], binary=True).fetchall()
-
-
-def lock_for_this_transaction(name: str) -> None:
-    """Wait until no other transaction holds the lock of this name, and hold it until this one ends."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [name])
-
-
-def is_locked_for_this_transaction(name: str) -> bool:
-    """Hold the lock of this name until this transaction ends, unless another one holds it."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtext(%s))", [name])
-        return bool(cursor.fetchone()[0])

@@ -1,0 +1,107 @@
+"""Hosts as schedulers list them, and what records of jobs lack of theirs: from the job's phases, else from the list."""
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+
+from apps.clusters.domain import adapter_of
+from apps.clusters.models import Cluster, Host
+from apps.clusters.schedulers.base import HostFacts, JobRecord, KnowsHosts, SchedulerError
+from apps.clusters.schedulers.plausibility import AHEAD
+from apps.core.domain.bulk import rows_where_any
+from apps.jobs.domain.records import clean_text, hour_of
+from apps.jobs.domain.rollups import mark_dirty
+from apps.jobs.models import Job, JobPhase
+
+log = logging.getLogger(__name__)
+
+#: How old a listing may be to say something about a job that ended now.
+_LISTED_WITHIN = timedelta(days=1)
+
+
+def read_hosts(*, cluster: Cluster, at: datetime) -> int | None:
+    """Store the hosts that a cluster's scheduler lists; return how many, None if it cannot be asked for them.
+
+    Hosts that are no longer listed stay, with the time of their last listing.
+    """
+    try:
+        scheduler = adapter_of(cluster)
+        found = list(scheduler.hosts()) if isinstance(scheduler, KnowsHosts) else None
+    except SchedulerError as error:
+        log.warning("the hosts of cluster %s cannot be read: %s", cluster.name, error)
+        return None
+    except Exception:  # a third party's adapter may raise anything; the other clusters go on
+        log.exception("scheduler adapter %s failed", cluster.scheduler)
+        return None
+    return None if found is None else store_hosts(cluster=cluster, found=found, at=at)
+
+
+@transaction.atomic
+def store_hosts(*, cluster: Cluster, found: Iterable[HostFacts], at: datetime) -> int:
+    """Store the hosts of a listing; return how many."""
+    rows = {
+        facts.name: Host(
+            cluster=cluster,
+            name=clean_text(facts.name, 255),
+            cpu_model=clean_text(facts.cpu_model, 255),
+            address=clean_text(facts.address, 64),
+            cores=facts.cores,
+            memory_bytes=facts.memory_bytes,
+            listed_at=at,
+        )
+        for facts in found
+    }
+    fields = ["cpu_model", "address", "cores", "memory_bytes", "listed_at"]
+    Host.objects.bulk_create(
+        rows.values(), update_conflicts=True, unique_fields=["cluster", "name"], update_fields=fields
+    )
+    return len(rows)
+
+
+class HostLookup:
+    """What phases and the list of hosts tell of the hosts of new jobs; read for a batch, in at most two queries."""
+
+    def __init__(self, cluster: Cluster, records: Iterable[JobRecord]) -> None:
+        lacking = [record for record in records if not (record.cpu_model and record.host_address)]
+        jobs = {clean_text(record.job_id, 64) for record in lacking if record.started_at and not record.cpu_model}
+        self._reported: dict[str, list[tuple[datetime, int, str]]] = {}
+        facts: tuple[str, ...] = ("job_id", "started_at", "experiment_id", "cpu_model")
+        reported = rows_where_any(JobPhase, facts, "job_id", list(jobs), cluster_id=cluster.pk) if jobs else []
+        for job_id, started_at, experiment, cpu_model in sorted(reported):
+            self._reported.setdefault(job_id, []).append((started_at, experiment, cpu_model))
+        names = {clean_text(name, 255) for name in {record.host for record in lacking}} - {""}
+        facts = ("name", "cpu_model", "address", "listed_at")
+        listed = rows_where_any(Host, facts, "name", list(names), cluster_id=cluster.pk) if names else []
+        self._listed = {name: rest for name, *rest in listed}
+
+    def add_to(self, row: dict[str, Any]) -> None:
+        """Fill `cpu_model` and `host_address` of the row of a job whose record lacks them."""
+        if self._reported and row["started_at"] and not row["cpu_model"]:
+            row["cpu_model"] = self._cpu_model_reported(row)
+        if self._listed:
+            cpu_model, address, listed_at = self._listed.get(row["host"], ("", "", None))
+            if listed_at and abs(row["ended_at"] - listed_at) < _LISTED_WITHIN:
+                row["cpu_model"] = row["cpu_model"] or cpu_model
+                row["host_address"] = row["host_address"] or address
+
+    def _cpu_model_reported(self, row: dict[str, Any]) -> str:
+        """Return the CPU model that the job itself has reported last; only for its own experiment, if that is known."""
+        found = ""
+        for started_at, experiment, cpu_model in self._reported.get(row["job_id"], ()):
+            own = row["experiment_id"] in (None, experiment)
+            if cpu_model and own and row["started_at"] - AHEAD <= started_at < row["ended_at"] + AHEAD:
+                found = cpu_model
+        return found
+
+
+def correct_cpu_model(*, phase: JobPhase) -> None:
+    """Give what a phase says of the CPU to an attempt that was stored without, in the caller's transaction."""
+    same = Job.objects.filter(cluster=phase.cluster_id, job_id=phase.job_id, experiment=phase.experiment_id)
+    during = same.filter(started_at__lte=phase.started_at + AHEAD, ended_at__gt=phase.started_at - AHEAD, cpu_model="")
+    ends = list(during.values_list("ended_at", flat=True))
+    if ends:
+        during.update(cpu_model=phase.cpu_model)
+        mark_dirty({hour_of(ended_at) for ended_at in ends})

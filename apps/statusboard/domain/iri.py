@@ -1,0 +1,120 @@
+"""The board as resources, incidents and events of the DOE Integrated Research Infrastructure (IRI) API, `/status`.
+
+The fields are those of its reference, doe-iri/iri-facility-api-python, app/routers/status/models.py (2026).
+IRI has neither maintenance nor stale states: a service in maintenance is `down` there, with a planned incident.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Q
+
+from apps.statusboard.domain.exports import monitored
+from apps.statusboard.enums import Effect, State
+from apps.statusboard.models import DowntimeWindow, Incident
+
+#: Resolved incidents and past windows are listed for so long.
+PAST = timedelta(days=90)
+RESOURCES, INCIDENTS, EVENTS = "resources", "incidents", "events"
+_STATUS = {State.MAINTENANCE: "down"}
+_EFFECT = {Effect.DOWN: "down", Effect.DEGRADED: "degraded", Effect.AT_RISK: "up"}
+
+
+def resources(at: datetime, base: str) -> list[dict[str, Any]]:
+    """Return the monitored services. A constant number of queries."""
+    rows = monitored(at)
+    names = {row.service.pk: row.service.name for row in rows}
+    return [
+        {
+            **_named(base, RESOURCES, row.service.slug, row.service.name, row.service.kind, row.since or at),
+            "group": names.get(row.service.parent_id or 0),
+            "current_status": _STATUS.get(row.own, str(row.own)),
+            "resource_type": "urn:doe-iri:service:generic",
+        }
+        for row in rows
+    ]
+
+
+def incidents(at: datetime, base: str) -> list[dict[str, Any]]:
+    """Return incidents and maintenance windows, newest start first. A constant number of queries."""
+    found = [_incident(row, base) for row in _recent(at)]
+    windows = DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services")
+    found += [_planned(row, at, base) for row in windows]
+    return sorted(found, key=lambda each: (each["start"], each["id"]), reverse=True)
+
+
+def events(at: datetime, base: str) -> list[dict[str, Any]]:
+    """Return the changes of incidents, newest first. A constant number of queries."""
+    found = [event for row in _recent(at) for event in _events(row, base)]
+    return sorted(found, key=lambda each: (each["occurred_at"], each["id"]), reverse=True)
+
+
+def _recent(at: datetime) -> Iterable[Incident]:
+    rows = Incident.objects.filter(Q(ended_at=None) | Q(ended_at__gt=at - PAST), merged_into=None)
+    return rows.select_related("service").prefetch_related("changes").order_by("-started_at", "-pk")
+
+
+def _named(base: str, kind: str, key: str, name: str, description: str, modified: datetime) -> dict[str, Any]:
+    return {
+        "id": key,
+        "self_uri": f"{base}/{kind}/{key}",
+        "name": name,
+        "description": description or None,
+        "last_modified": modified.isoformat(),
+    }
+
+
+def _incident(row: Incident, base: str) -> dict[str, Any]:
+    phases = _phases(row)
+    return {
+        **_named(base, INCIDENTS, f"incident-{row.pk}", row.title, row.text, phases[-1][0]),
+        "status": row.state,
+        "type": "unplanned",
+        "resolution": "unresolved" if row.is_open else "completed",
+        "start": row.started_at.isoformat(),
+        "end": row.ended_at.isoformat() if row.ended_at else None,
+        "resource_uris": [f"{base}/{RESOURCES}/{row.service.slug}"],
+        "event_uris": [f"{base}/{EVENTS}/{row.pk}-{number}" for number in range(1, len(phases) + 1)],
+    }
+
+
+def _planned(row: DowntimeWindow, at: datetime, base: str) -> dict[str, Any]:
+    resolution = "completed" if row.ends_at <= at else "unresolved" if row.starts_at <= at else "pending"
+    return {
+        **_named(base, INCIDENTS, f"window-{row.pk}", row.title, row.text, min(at, row.cancelled_at or row.starts_at)),
+        "status": _EFFECT[Effect(row.effect)],
+        "type": "planned",
+        "resolution": "cancelled" if row.cancelled_at else resolution,
+        "start": row.starts_at.isoformat(),
+        "end": row.ends_at.isoformat(),
+        "resource_uris": [f"{base}/{RESOURCES}/{service.slug}" for service in row.services.all()],
+        "event_uris": [],
+    }
+
+
+def _phases(row: Incident) -> Sequence[tuple[datetime, str]]:
+    """Return each state of an incident with its beginning, the first from its start on, and its end."""
+    changes = [(change.at, change.state) for change in row.changes.all()] or [(row.started_at, row.state)]
+    within = [(max(row.started_at, at), state) for at, state in changes if row.ended_at is None or at < row.ended_at]
+    within = within or [(row.started_at, row.state)]
+    return [*within, (row.ended_at, "up")] if row.ended_at else within
+
+
+def _events(row: Incident, base: str) -> Iterable[dict[str, Any]]:
+    for number, (occurred_at, status) in enumerate(_phases(row), start=1):
+        yield {
+            **_named(base, EVENTS, f"{row.pk}-{number}", f"{row.service.name} {status}", "", occurred_at),
+            "occurred_at": occurred_at.isoformat(),
+            "status": status,
+            "resource_uri": f"{base}/{RESOURCES}/{row.service.slug}",
+            "incident_uri": f"{base}/{INCIDENTS}/incident-{row.pk}",
+        }
+
+
+#: What gives the objects of a kind, from the time and the address that their URIs begin with.
+KINDS: Mapping[str, Callable[[datetime, str], list[dict[str, Any]]]] = {
+    RESOURCES: resources,
+    INCIDENTS: incidents,
+    EVENTS: events,
+}
