@@ -62,7 +62,7 @@ class JobFilter(AnyOf):
         ],
     )
     experiment = filters.ModelChoiceFilter(
-        queryset=_experiments, to_field_name="key", empty_label="All", null_label="None", null_value=NONE
+        queryset=_experiments, to_field_name="key", empty_label="All", null_label="No experiment", null_value=NONE
     )
     cluster = filters.ModelChoiceFilter(queryset=Cluster.objects.all(), to_field_name="name", empty_label="All")
     request = filters.CharFilter(method="by_request", label="Request", max_length=64)

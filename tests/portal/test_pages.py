@@ -281,3 +281,14 @@ def test_search_takes_any_words(world, client, shifter, words):
 def test_nul_in_an_address_is_refused(client, shifter, path):
     client.force_login(shifter)
     assert client.get(path).status_code == 400
+
+
+@pytest.mark.parametrize("name", ["liaison", "approver", "shifter", "admin", "newcomer"])
+def test_every_link_that_home_and_the_search_offer_opens(world, client, request, django_user_model, name):
+    made = {"newcomer": lambda: django_user_model.objects.create_user("newcomer")}
+    user = made[name]() if name in made else request.getfixturevalue(name)
+    links = set(re.findall(r'href="(/[^"#]*)', page_of(client, user, "/"))) - {"/accounts/logout/"}
+    links = {link.replace("&amp;", "&") for link in links if not link.startswith("/static/")}
+    assert "/requests/queue/" in links
+    assert ("/requests/start/" in links) == (name == "liaison")
+    assert [link for link in links if client.get(link, follow=True).status_code != 200] == []

@@ -1,5 +1,6 @@
 """The context of every page: places, links across apps, and the strip shown when something is wrong."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpRequest
@@ -7,8 +8,10 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
+from apps.accounts.models import Principal
 from apps.accounts.permissions import is_opg
 from apps.notifications.domain.notifications import unread_count
+from apps.production.permissions import may_create
 from apps.statusboard.domain.board import strip
 
 #: The six places: name, URL name, and the prefixes of the paths that belong to it.
@@ -45,7 +48,7 @@ SECTIONS = {
 }
 #: A page under a tab, by the first page of the tab.
 PART_OF = {"production:inbox": "production:desk"}
-#: What the search offers beside its results: names and URL names. Each page says who may do what.
+#: What the search offers beside its results: names and URL names.
 ACTIONS = [
     ("New request", "production:request-start"),
     ("Import a request", "production:request-import"),
@@ -64,6 +67,12 @@ ACTIONS = [
     ("Notification settings", "notifications:settings"),
     ("Your account", "accounts:settings"),
 ]
+#: Who is offered those that not everybody may open.
+OFFERED_TO: dict[str, Callable[[Principal], bool]] = {
+    "production:request-start": may_create,
+    "production:request-import": may_create,
+    "production:shares": is_opg,
+}
 #: The page of the documentation about a page, by the beginning of its path; the first that matches.
 HELP = [
     ("/requests/queue/", "priority"),
@@ -118,7 +127,9 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "places": places,
         "sections": sections if any(is_current for _, _, is_current in sections) else [],
         "help": next(document for start, document in HELP if path.startswith(start)),
-        "actions": SimpleLazyObject(lambda: [(name, reverse(url)) for name, url in ACTIONS]),
+        "actions": SimpleLazyObject(
+            lambda: [(name, reverse(url)) for name, url in ACTIONS if url not in OFFERED_TO or OFFERED_TO[url](user)]
+        ),
         "up": [place] if place and path != reverse(place[1]) else [],
         "page_links": SimpleLazyObject(lambda: PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG),
         "unread_notifications": SimpleLazyObject(lambda: unread_count(user)),
