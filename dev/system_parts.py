@@ -32,6 +32,8 @@ PARTS = {
     ),
     "browser": Part(("chromium",), ("chromium",)),
     "alertmanager": Part(("prometheus-alertmanager",), ("prometheus-alertmanager",)),
+    "prometheus": Part(("prometheus", "prometheus-alertmanager"), ("prometheus", "prometheus-alertmanager")),
+    "icinga2": Part(("icinga2", "curl"), ("icinga2-bin", "curl")),
     "nagios": Part(("nagios4", "curl"), ("nagios4-core", "curl")),
     "elasticsearch": JAVA,
     "kafka": JAVA,

@@ -1,13 +1,8 @@
 """A real Alertmanager on loopback posts to the portal's own server."""
 
 import json
-import os
-import shutil
-import socket
-import subprocess
 import time
 import urllib.request
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -16,14 +11,12 @@ from django.utils import timezone
 
 from apps.statusboard.api import views
 from apps.statusboard.domain.alerts import mark_stale_incidents
-from apps.statusboard.domain.intake import accept_payload, pump
-from apps.statusboard.domain.payloads import parse_payload
+from apps.statusboard.domain.intake import accept_payload
 from apps.statusboard.domain.pulls import pull_source
 from apps.statusboard.domain.sources import create_source
-from apps.statusboard.enums import PayloadState
 from apps.statusboard.models import Incident, MonitoringSource, RawPayload
-from dev.system_parts import PATH
 from tests.factories.statusboard import service, states
+from tests.monitoring_servers import free_port, running, wait
 
 pytestmark = [pytest.mark.alertmanager, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
@@ -85,27 +78,17 @@ def source(transactional_db):
 def alertmanager(tmp_path, live_server, source):
     config = tmp_path / "alertmanager.yml"
     config.write_text(CONFIG.format(url=live_server.url, token=source.token))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [
-        shutil.which("prometheus-alertmanager", path=PATH),
+    port = free_port()
+    arguments = [
         f"--config.file={config}",
         f"--storage.path={tmp_path / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}",
         "--cluster.listen-address=",
     ]
-    log = tmp_path / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | {"no_proxy": "*"})
-    found = Alertmanager(port)
-    try:
+    with running(tmp_path / "log", "prometheus-alertmanager", *arguments):
+        found = Alertmanager(port)
         wait(lambda: ready(found), "Alertmanager to be ready")
         yield found
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
-        print(log.read_text()[-2000:])
 
 
 def ready(alertmanager: Alertmanager) -> bool:
@@ -114,19 +97,6 @@ def ready(alertmanager: Alertmanager) -> bool:
     except OSError:
         return False
     return True
-
-
-def wait(seen: Callable[[], object], what: str, seconds: float = 60) -> None:
-    """Wait until something is seen; meanwhile do the worker's part of the work."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pump()
-        for pk in RawPayload.objects.filter(state=PayloadState.RECEIVED).order_by("pk").values_list("pk", flat=True):
-            parse_payload(payload_id=pk)
-        if seen():
-            return
-        time.sleep(0.1)
-    pytest.fail(f"waited {seconds} s for {what}")
 
 
 def test_alert_opens_and_closes_an_incident_with_its_own_times(alertmanager, source):
