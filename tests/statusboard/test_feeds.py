@@ -43,6 +43,7 @@ _NAMES = [
     "alerts", "status", "labels", "ruleId", "state", "evalMatches", "type", "host", "state_type", "timestamp", "attrs",
     "tags", "NOTIFICATIONTYPE", "HOSTNAME", "TIMET", "MICROTIME", "eventid", "value", "clock", "heartbeat", "monitor",
     "components", "scheduled_maintenances", "check_id", "current_state", "event_id", "event_value", "time", "hosts",
+    "jsonrpc", "result", "heartbeatList", "publicGroupList", "cgi",
 ]  # fmt: skip
 _VALUES = _JSON | st.sampled_from(["firing", "StateChange", "PROBLEM", "alerting", 1, [{}], {"status": 0, "id": 1}])
 

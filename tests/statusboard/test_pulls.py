@@ -9,17 +9,21 @@ from typing import Any
 
 import pytest
 from django.core.cache import cache
+from django.utils import timezone
 
 from apps.core.errors import InvalidFields
 from apps.statusboard.domain import source_fetch
-from apps.statusboard.domain.payloads import parse_payload
+from apps.statusboard.domain.payloads import parse_payload, receive_payload
 from apps.statusboard.domain.pulls import pull_source
+from apps.statusboard.domain.rules import add_rule
 from apps.statusboard.domain.source_fetch import PullFailed, fetch
 from apps.statusboard.domain.sources import create_source
+from apps.statusboard.feeds.registry import FEEDS
 from apps.statusboard.models import Incident, MonitoringSource, RawPayload
 from tests.factories.statusboard import alert, post, service, source
 
 HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
 
 
 class Answers:
@@ -29,6 +33,7 @@ class Answers:
         self.url = f"http://127.0.0.1:{port}"
         self.bodies: dict[str, Any] = {}
         self.asked: list[tuple[str, str | None]] = []
+        self.posted: list[Any] = []
 
 
 @pytest.fixture
@@ -37,13 +42,20 @@ def answers() -> Iterator[Answers]:
         def do_GET(self) -> None:
             found = self.server.answers
             found.asked.append((self.path, self.headers["Authorization"]))
-            answer = found.bodies.get(self.path.partition("?")[0], (404, b"", {}))
+            path, _, query = self.path.partition("?")
+            answer = found.bodies.get(path, (404, b"", {}))
+            answer = answer(query) if callable(answer) else answer
             status, body, headers = answer if isinstance(answer, tuple) else (200, answer, {})
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            found = self.server.answers
+            found.posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.do_GET()
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
@@ -101,6 +113,128 @@ def test_icinga_is_asked_for_hosts_and_services(db, answers, settings, at):
     answers.bodies["/v1/objects/services"] = json.dumps({"results": [problem]}).encode()
     payload = pulled(made)
     assert (payload.state, payload.notes, payload.unmapped) == ("parsed", "", 1)
+
+
+def nagios_answer(name: str, found: dict, of: float) -> bytes:
+    """As statusjson.cgi of Nagios 4.4.6 answers: padded, with milliseconds."""
+    result = {"cgi": "statusjson.cgi", "query": name, "last_data_update": int(of * 1000), "type_code": 0, "message": ""}
+    return json.dumps(
+        {"format_version": 0, "result": result, "data": {"selectors": {}, name: found}}, indent=2
+    ).encode()
+
+
+def test_nagios_is_asked_for_hosts_and_services_with_problems(db, answers, settings, at, shifter):
+    settings.FEED_HOSTS = ["127.0.0.1"]
+    made = source(at - HOUR, feed="nagios", pull_url=f"{answers.url}/cgi-bin/nagios4/")
+    samweb = service("samweb", at - HOUR, source=made)
+    add_rule(source=made, matchers={"check": "samweb"}, service=samweb, by=shifter, at=at)
+    add_rule(source=made, matchers={"host": "sam1"}, service=samweb, by=shifter, at=at)
+    changed = {"state_type": 1, "last_hard_state_change": int(at.timestamp() * 1000), "plugin_output": "no answer"}
+    critical = {"host_name": "sam2", "description": "samweb", "status": 16, **changed}
+    soft = critical | {"description": "soft", "state_type": 0}
+    hosts, services = {"sam1": {"name": "sam1", "status": 4, **changed}}, {"sam2": {"samweb": critical, "soft": soft}}
+    now = (at + HOUR).timestamp()
+    path = "/cgi-bin/nagios4/statusjson.cgi"
+
+    def answer(query: str) -> bytes:
+        name, found = ("hostlist", hosts) if "query=hostlist" in query else ("servicelist", services)
+        return nagios_answer(name, found, now)
+
+    answers.bodies[path] = answer
+    payload = pulled(made)
+    assert (payload.state, payload.notes, payload.unmapped) == ("parsed", "", 0)
+    rows = Incident.objects.order_by("dedup_key").values_list("dedup_key", "state", "text", "ended_at")
+    assert list(rows) == [("sam1", "down", "no answer", None), ("sam2!samweb", "down", "no answer", None)]
+    assert {row.started_at for row in Incident.objects.all()} == {at}
+    hosts.clear()
+    now = timezone.now().timestamp()
+    pulled(made)
+    ended = dict(Incident.objects.values_list("dedup_key", "resolution"))
+    assert ended == {"sam1": "missing", "sam2!samweb": ""}
+    answers.bodies[path] = nagios_answer("hostlist", {}, now).replace(b'"type_code": 0', b'"type_code": 6')
+    assert pulled(made).state == "failed"
+    assert Incident.objects.get(dedup_key="sam2!samweb").is_open
+
+
+def test_file_of_nagios_is_fetched_as_it_is(settings):
+    assert FEEDS.get("nagios").addresses("https://nagios.example/status.dat") == ["https://nagios.example/status.dat"]
+
+
+def test_zabbix_is_asked_for_problems_and_their_hosts(db, answers, settings, at, tmp_path, shifter):
+    settings.FEED_HOSTS = ["127.0.0.1"]
+    settings.FEED_NETRC = tmp_path / "netrc"
+    settings.FEED_NETRC.write_text("machine 127.0.0.1 login bearer password secret\n")
+    made = source(at - HOUR, feed="zabbix", pull_url=f"{answers.url}/zabbix")
+    samweb = service("samweb", at - HOUR, source=made)
+    add_rule(source=made, matchers={"host": "sam1"}, service=samweb, by=shifter, at=at)
+    problem = {
+        "eventid": "1245463",
+        "objectid": "15112",
+        "clock": str(int(at.timestamp())),
+        "name": "samweb does not answer",
+        "severity": "4",
+        "tags": [{"tag": "scope", "value": "availability"}],
+    }
+    hosts = [{"triggerid": "15112", "hosts": [{"hostid": "10084", "host": "sam1"}]}]
+    problems = {"jsonrpc": "2.0", "result": [problem], "id": 1}
+    triggers = {"jsonrpc": "2.0", "result": hosts, "id": 2}
+    answers.bodies["/zabbix/api_jsonrpc.php"] = json.dumps([problems, triggers]).encode()
+    payload = pulled(made)
+    assert (payload.state, payload.notes, payload.unmapped) == ("parsed", "", 0)
+    assert answers.asked == [("/zabbix/api_jsonrpc.php", "Bearer secret")]
+    assert [one["method"] for one in answers.posted[0]] == ["problem.get", "trigger.get"]
+    incident = Incident.objects.get()
+    assert (incident.service, incident.state, incident.started_at) == (samweb, "down", at)
+    # The event that Zabbix exported is the same problem.
+    exported = {"value": 1, **problem, "clock": int(problem["clock"]), "eventid": 1245463, "hosts": [{"host": "sam1"}]}
+    parse_payload(payload_id=receive_payload(source=made, body=json.dumps(exported).encode(), at=timezone.now()).pk)
+    assert Incident.objects.count() == 1
+
+    refused = {"jsonrpc": "2.0", "error": {"code": -32602, "message": "Invalid params.", "data": "Not authorized."}}
+    answers.bodies["/zabbix/api_jsonrpc.php"] = json.dumps([refused | {"id": 1}, triggers]).encode()
+    payload = pulled(made)
+    assert (payload.state, payload.notes) == ("failed", "Zabbix answers Not authorized.")
+    assert Incident.objects.get().is_open
+    problems["result"] = []
+    answers.bodies["/zabbix/api_jsonrpc.php"] = json.dumps([problems, triggers]).encode()
+    pulled(made)
+    assert Incident.objects.get().resolution == "missing"
+
+
+def test_status_page_of_uptime_kuma_ends_what_its_webhook_did_not(db, answers, settings, at, shifter):
+    settings.FEED_HOSTS = ["127.0.0.1"]
+    with pytest.raises(InvalidFields):
+        create_source(slug="kuma", by="test", at=at, feed="uptime-kuma", pull_url=f"{answers.url}/dashboard")
+    made = source(at - HOUR, feed="uptime-kuma", pull_url=f"{answers.url}/status/farm")
+    samweb = service("samweb", at - HOUR, source=made)
+    add_rule(source=made, matchers={"monitor": "samweb"}, service=samweb, by=shifter, at=at)
+
+    def beat(status: int, minute: int) -> dict:
+        return {"status": status, "time": f"{at + minute * MINUTE:%Y-%m-%d %H:%M:%S}.120", "msg": "", "ping": None}
+
+    monitors = [{"id": 10, "name": "samweb", "sendUrl": 0, "type": "http"}, {"id": 11, "name": "new", "type": "http"}]
+    groups = [{"id": 1, "name": "Services", "weight": 1, "monitorList": monitors}]
+    page = {"config": {"slug": "farm"}, "incident": None, "publicGroupList": groups, "maintenanceList": []}
+    beats = {"10": [beat(1, -1), beat(0, 0), beat(0, 1)], "11": []}
+    answers.bodies["/api/status-page/farm"] = json.dumps(page).encode()
+    heartbeats = "/api/status-page/heartbeat/farm"
+    answers.bodies[heartbeats] = json.dumps({"heartbeatList": beats, "uptimeList": {"10_24": 0.9}}).encode()
+    payload = pulled(made)
+    assert (payload.state, payload.notes, payload.unmapped) == ("parsed", "", 0)
+    incident = Incident.objects.get()
+    assert (incident.service, incident.state, incident.started_at) == (samweb, "down", at.replace(microsecond=0))
+    sent = {"monitor": {"id": 10, "name": "samweb"}, "heartbeat": beat(0, 0), "msg": "down"}
+    parse_payload(payload_id=receive_payload(source=made, body=json.dumps(sent).encode(), at=timezone.now()).pk)
+    other = {"monitor": {"id": 12, "name": "samweb"}, "heartbeat": beat(0, 0), "msg": "not on the page"}
+    parse_payload(payload_id=receive_payload(source=made, body=json.dumps(other).encode(), at=timezone.now()).pk)
+    assert Incident.objects.filter(ended_at=None).count() == 2
+
+    beats["10"].append(beat(1, 2))
+    answers.bodies[heartbeats] = json.dumps({"heartbeatList": beats, "uptimeList": {}}).encode()
+    pulled(made)
+    incident.refresh_from_db()
+    assert (incident.resolution, incident.ended_at) == ("resolved", at.replace(microsecond=0) + 2 * MINUTE)
+    assert Incident.objects.get(dedup_key="monitor 12").is_open
 
 
 @pytest.mark.parametrize(

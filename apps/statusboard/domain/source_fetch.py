@@ -5,6 +5,7 @@ Redirects are not followed.
 
 import time
 from netrc import NetrcParseError, netrc
+from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3
@@ -25,25 +26,37 @@ class PullFailed(Exception):
 def check_pull(*, feed: str, url: str) -> None:
     """Raise `InvalidFields` unless a source of this feed can be fetched from this URL."""
     try:
-        _paths(feed)
         _check_host(url)
+        _addresses(feed, url)
     except PullFailed as error:
         raise InvalidFields({"pull_url": [str(error)]}) from error
 
 
 def fetch(*, feed: str, url: str) -> bytes:
     """Return the answers of a source, one a line if its feed asks for several. Raises `PullFailed`."""
-    paths = _paths(feed)
     _check_host(url)
+    addresses = _addresses(feed, url)
+    question = FEEDS.get(feed).question
     ends = time.monotonic() + SECONDS
     with urllib3.PoolManager(headers=_credentials(urlsplit(url).hostname or "")) as pool:
-        return b"\n".join(_get(pool, f"{url.rstrip('/')}/{path}" if path else url, ends) for path in paths)
+        return b"\n".join(_ask(pool, address, question, ends) for address in addresses)
 
 
-def _get(pool: urllib3.PoolManager, url: str, ends: float) -> bytes:
+def _ask(pool: urllib3.PoolManager, url: str, question: bytes, ends: float) -> bytes:
     timeout = urllib3.Timeout(connect=5, read=max(ends - time.monotonic(), 0.1))
+    given: dict[str, Any] = {}
+    if question:
+        given = {"body": question, "headers": {**pool.headers, "Content-Type": "application/json"}}
     try:
-        answer = pool.request("GET", url, redirect=False, retries=False, timeout=timeout, preload_content=False)
+        answer = pool.request(
+            "POST" if question else "GET",
+            url,
+            redirect=False,
+            retries=False,
+            timeout=timeout,
+            preload_content=False,
+            **given,
+        )
         if answer.status != 200:
             raise PullFailed(f"It answers {answer.status} {answer.reason or ''}".strip())
         parts, size = [], 0
@@ -59,14 +72,14 @@ def _get(pool: urllib3.PoolManager, url: str, ends: float) -> bytes:
         raise PullFailed(f"{type(error).__name__}: {error}") from error
 
 
-def _paths(feed: str) -> tuple[str, ...]:
+def _addresses(feed: str, url: str) -> list[str]:
     try:
-        paths = FEEDS.get(feed).pulls
-    except UnknownPlugin as error:
+        addresses = FEEDS.get(feed).addresses(url)
+    except (UnknownPlugin, ValueError) as error:
         raise PullFailed(str(error)) from error
-    if not paths:
+    if not addresses:
         raise PullFailed(f"Sources of the format “{feed}” cannot be fetched.")
-    return paths
+    return addresses
 
 
 def _check_host(url: str) -> None:

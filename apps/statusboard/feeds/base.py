@@ -82,14 +82,20 @@ class Feed(ABC):
     """A feed format; `name` is the value of a source's `feed` field, `mapping` that of the source, names to text.
 
     One that sets `pulls` can be fetched: paths below the source's address, whose answers, one after the other, are a
-    complete list.
+    payload, usually a complete list. With a `question`, that JSON is posted there.
     """
 
     name: str
     pulls: tuple[str, ...] = ()
+    question: bytes = b""
 
     def __init__(self, mapping: Mapping[str, str] = MappingProxyType({})) -> None:
         self.mapping = mapping
+
+    @classmethod
+    def addresses(cls, url: str) -> list[str]:
+        """Return what is fetched from a source with this address. Raises `ValueError` if it is not one of the kind."""
+        return [f"{url.rstrip('/')}/{path}" if path else url for path in cls.pulls]
 
     @abstractmethod
     def parse(self, body: bytes) -> Message:

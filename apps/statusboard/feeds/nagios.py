@@ -1,24 +1,42 @@
-"""Nagios: the macros of a notification command, as `NAGIOS_NAME=value` lines or JSON, and the file status.dat."""
+"""Nagios: the macros of a notification command, as `NAGIOS_NAME=value` lines or JSON, and its whole state.
 
-from collections.abc import Iterator
+That is the file status.dat, or the two answers of statusjson.cgi about hosts and services with problems.
+"""
+
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from datetime import datetime
+from typing import Any
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
-from apps.statusboard.feeds.reading import epoch, text_of, variables
+from apps.statusboard.feeds.reading import epoch, json_documents, text_of, variables
 
 _SEVERITIES = {"CRITICAL": "critical", "DOWN": "critical", "UNREACHABLE": "critical"}
 _OPENS = ("PROBLEM", "FLAPPINGSTART")
 _ENDS = ("RECOVERY", "FLAPPINGSTOP")
 _HARD = "1"
+#: The numbers of statusjson.cgi as those of status.dat: 1 is pending, 2 fine.
+_HOSTS = {"1": "0", "2": "0", "4": "1", "8": "2"}
+_SERVICES = {"1": "0", "2": "0", "4": "1", "8": "3", "16": "2"}
 
 
 class Nagios(Feed):
     name = "nagios"
+    pulls = (
+        "statusjson.cgi?query=hostlist&details=true&hoststatus=down+unreachable",
+        "statusjson.cgi?query=servicelist&details=true&servicestatus=warning+critical+unknown",
+    )
+
+    @classmethod
+    def addresses(cls, url: str) -> list[str]:
+        return [url] if url.endswith(".dat") else super().addresses(url)
 
     def parse(self, body: bytes) -> Message:
         text = body.decode(errors="replace")
         if "servicestatus {" in text or "hoststatus {" in text:
             return _status_file(text)
+        if '"statusjson.cgi"' in text:
+            return _status_answers(body)
         given = variables(body, "NAGIOS_")
         if "NOTIFICATIONTYPE" not in given or "HOSTNAME" not in given:
             raise UnreadablePayload("not a Nagios notification: NOTIFICATIONTYPE or HOSTNAME is missing")
@@ -43,11 +61,49 @@ def _notification(given: dict[str, str]) -> Message:
 
 def _status_file(text: str) -> Message:
     """Read the whole state: what is not a problem in it, is none."""
-    alerts, notes, as_of = [], [], None
-    for place, block in enumerate(_blocks(text)):
-        if "created" in block:
-            with suppress(ValueError, OverflowError, OSError):
-                as_of = epoch(block["created"])
+    blocks = list(_blocks(text))
+    as_of = None
+    for created in (block["created"] for block in blocks if "created" in block):
+        with suppress(ValueError, OverflowError, OSError):
+            as_of = epoch(created)
+    return _problems(blocks, as_of)
+
+
+def _status_answers(body: bytes) -> Message:
+    """Read what statusjson.cgi answered about hosts and about services; both are the whole state."""
+    blocks: list[dict[str, str]] = []
+    written, lists = [], 0
+    try:
+        for answer in json_documents(body, "answers of statusjson.cgi"):
+            result, data = answer["result"], answer["data"]
+            if result["type_code"] != 0:
+                raise UnreadablePayload(f"statusjson.cgi answers {text_of(result.get('message'))}")
+            written.append(epoch(result["last_data_update"] / 1000))
+            lists += sum(isinstance(data.get(name), dict) for name in ("hostlist", "servicelist"))
+            blocks += [_block(one, _HOSTS) for one in (data.get("hostlist") or {}).values()]
+            checks = (data.get("servicelist") or {}).values()
+            blocks += [_block(one, _SERVICES) for of_host in checks for one in of_host.values()]
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError) as error:
+        raise UnreadablePayload(f"not answers of statusjson.cgi: {type(error).__name__} {error}") from error
+    as_of = min((at for at in written if at), default=None)
+    return _problems(blocks, as_of, is_complete=lists == len(Nagios.pulls))
+
+
+def _block(one: dict[str, Any], states: dict[str, str]) -> dict[str, str]:
+    """Return an entry of statusjson.cgi as status.dat has it."""
+    return {
+        "host_name": text_of(one.get("host_name", one.get("name"))),
+        "service_description": text_of(one.get("description")),
+        "current_state": states[text_of(one["status"])],
+        "state_type": text_of(one["state_type"]),
+        "last_hard_state_change": text_of(one["last_hard_state_change"] / 1000),
+        "plugin_output": text_of(one.get("plugin_output")),
+    }
+
+
+def _problems(blocks: Iterable[dict[str, str]], as_of: datetime | None, *, is_complete: bool = True) -> Message:
+    alerts, notes = [], []
+    for place, block in enumerate(blocks):
         if block.get("state_type") != _HARD or block.get("current_state") in (None, "0"):
             continue
         check = block.get("service_description", "")
@@ -60,7 +116,7 @@ def _status_file(text: str) -> Message:
         word = state.get(block["current_state"], "UNKNOWN")
         output = block.get("plugin_output", "")
         alerts.append(_alert(block.get("host_name", ""), check, word, output, is_open=True, at=at))
-    return Message(tuple(alerts), tuple(notes), is_complete=True, as_of=as_of)
+    return Message(tuple(alerts), tuple(notes), is_complete=is_complete, as_of=as_of)
 
 
 def _blocks(text: str) -> Iterator[dict[str, str]]:

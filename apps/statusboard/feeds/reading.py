@@ -32,6 +32,23 @@ def json_lines(body: bytes, what: str) -> list[dict[str, Any]]:
     return found
 
 
+def json_documents(body: bytes, what: str) -> list[dict[str, Any]]:
+    """Read JSON objects that follow each other, each over any number of lines. Raises `UnreadablePayload`."""
+    text = body.decode(errors="replace").strip()
+    found: list[dict[str, Any]] = []
+    decoder = json.JSONDecoder()
+    try:
+        while text:
+            one, end = decoder.raw_decode(text)
+            if not isinstance(one, dict):
+                raise UnreadablePayload(f"not {what}: JSON objects are expected")
+            found.append(one)
+            text = text[end:].lstrip()
+    except (ValueError, RecursionError) as error:
+        raise UnreadablePayload(f"invalid JSON: {error}") from error
+    return found
+
+
 def variables(body: bytes, prefix: str) -> dict[str, str]:
     """Read `NAME=value` lines, or a JSON object, as upper-case names without their prefix."""
     text = body.decode(errors="replace")

@@ -1,18 +1,32 @@
-"""Uptime Kuma's webhook. `heartbeat.time` is UTC without a zone; a test message has no heartbeat."""
+"""Uptime Kuma's webhook, and what its API says about a status page: the monitors, and their latest heartbeats.
+
+`heartbeat.time` is UTC without a zone; a test message has no heartbeat. A status page has some of the monitors: what it
+does not list may be down.
+"""
 
 from datetime import UTC, datetime
 from typing import Any
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
-from apps.statusboard.feeds.reading import json_of, text_of
+from apps.statusboard.feeds.reading import json_documents, json_of, text_of
 
 _DOWN, _UP, _PENDING, _MAINTENANCE = range(4)
 
 
 class UptimeKuma(Feed):
     name = "uptime-kuma"
+    pulls = ("api/status-page/", "api/status-page/heartbeat/")
+
+    @classmethod
+    def addresses(cls, url: str) -> list[str]:
+        base, _, page = url.rstrip("/").partition("/status/")
+        if not page or "/" in page:
+            raise ValueError("Enter the address of a status page: https://…/status/NAME")
+        return [f"{base}/{path}{page}" for path in cls.pulls]
 
     def parse(self, body: bytes) -> Message:
+        if b'"heartbeatList"' in body:
+            return _status_page(body)
         payload = json_of(body, "an Uptime Kuma message")
         beat, monitor = payload.get("heartbeat"), payload.get("monitor")
         if beat is None and "msg" in payload:
@@ -20,28 +34,64 @@ class UptimeKuma(Feed):
         if not isinstance(beat, dict) or not isinstance(monitor, dict):
             raise UnreadablePayload("not an Uptime Kuma message: “heartbeat” or “monitor” is missing")
         try:
-            at = datetime.fromisoformat(str(beat.get("time"))[:19]).replace(tzinfo=UTC)
+            at = _time(beat)
         except ValueError as error:
             raise UnreadablePayload(f"invalid time: {error}") from error
         if beat.get("status") not in (_DOWN, _UP):
             return Message()  # pending, or maintenance
-        is_open = beat["status"] == _DOWN
-        return Message(
-            (
-                Alert(
-                    dedup_key=f"monitor {text_of(monitor.get('id'))}"[:200],
-                    status=Status.OPEN if is_open else Status.RESOLVED,
-                    started_at=None,
-                    ended_at=None if is_open else at,
-                    reported_at=at,
-                    labels=_labels(monitor),
-                    title=text_of(monitor.get("name")),
-                    text=text_of(beat.get("msg")),
-                    url=text_of(monitor.get("url")),
-                    severity="critical",
-                ),
-            )
-        )
+        return Message((_alert(monitor, beat, at),))
+
+
+def _status_page(body: bytes) -> Message:
+    alerts, notes = [], []
+    monitors: dict[str, dict[str, Any]] = {}
+    beats: dict[str, list[dict[str, Any]]] = {}
+    try:
+        for answer in json_documents(body, "answers about a status page"):
+            groups = answer.get("publicGroupList") or []
+            monitors |= {text_of(one["id"]): one for group in groups for one in group["monitorList"]}
+            beats |= answer.get("heartbeatList") or {}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnreadablePayload(f"not answers about a status page: {type(error).__name__} {error}") from error
+    for key, monitor in monitors.items():
+        try:
+            if latest := _latest(beats.get(key) or []):
+                alerts.append(_alert(monitor, latest, _time(latest)))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            notes.append(f"monitor {key[:40]} skipped: {type(error).__name__} {error}")
+    return Message(tuple(alerts), tuple(notes))
+
+
+def _latest(beats: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the latest beat if it is up, the first of those that are down if it is down; None in maintenance."""
+    if not beats or beats[-1]["status"] not in (_DOWN, _UP):
+        return None
+    found = beats[-1]
+    for beat in reversed(beats):
+        if found["status"] == _UP or beat["status"] != _DOWN:
+            break
+        found = beat
+    return found
+
+
+def _time(beat: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(str(beat.get("time"))[:19]).replace(tzinfo=UTC)
+
+
+def _alert(monitor: dict[str, Any], beat: dict[str, Any], at: datetime) -> Alert:
+    is_open = beat["status"] == _DOWN
+    return Alert(
+        dedup_key=f"monitor {text_of(monitor.get('id'))}"[:200],
+        status=Status.OPEN if is_open else Status.RESOLVED,
+        started_at=None,
+        ended_at=None if is_open else at,
+        reported_at=at,
+        labels=_labels(monitor),
+        title=text_of(monitor.get("name")),
+        text=text_of(beat.get("msg")),
+        url=text_of(monitor.get("url")),
+        severity="critical",
+    )
 
 
 def _labels(monitor: dict[str, Any]) -> dict[str, str]:

@@ -1,18 +1,41 @@
-"""Zabbix: its real-time export of events (JSON lines, epoch seconds), and the parameters of a webhook as JSON."""
+"""Zabbix: its real-time export of events (JSON lines, epoch seconds), and the parameters of a webhook as JSON.
 
+Its API is asked for the problems and, since these do not name their hosts, for the triggers that have them.
+"""
+
+import json
 from typing import Any
 
 from apps.statusboard.feeds.base import Alert, Feed, Message, Status, UnreadablePayload
-from apps.statusboard.feeds.reading import epoch, json_lines, text_of
+from apps.statusboard.feeds.reading import epoch, json_lines, json_of, text_of
 
 #: Severities from here on mean down: high and disaster.
 _CRITICAL = 4
+_PROBLEMS, _TRIGGERS = 1, 2
+_ASKED = [
+    {
+        "jsonrpc": "2.0",
+        "id": _PROBLEMS,
+        "method": "problem.get",
+        "params": {"output": ["eventid", "objectid", "clock", "name", "severity"], "selectTags": "extend"},
+    },
+    {
+        "jsonrpc": "2.0",
+        "id": _TRIGGERS,
+        "method": "trigger.get",
+        "params": {"output": ["triggerid"], "selectHosts": ["host"], "only_true": True},
+    },
+]
 
 
 class Zabbix(Feed):
     name = "zabbix"
+    pulls = ("api_jsonrpc.php",)
+    question = json.dumps(_ASKED).encode()
 
     def parse(self, body: bytes) -> Message:
+        if b'"jsonrpc"' in body:
+            return _listed(body)
         alerts, notes = [], []
         rows = json_lines(body, "Zabbix events")
         if not any({"eventid", "event_id"} & row.keys() for row in rows):
@@ -23,6 +46,31 @@ class Zabbix(Feed):
             except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
                 notes.append(f"event {place} skipped: {type(error).__name__} {error}")
         return Message(tuple(alerts), tuple(notes))
+
+
+def _listed(body: bytes) -> Message:
+    """Read the answers of the API, a complete list unless one of its problems cannot be read."""
+    answers = json_of(b'{"answers": %b}' % body, "an answer of Zabbix")["answers"]
+    found: dict[object, list[dict[str, Any]]] = {}
+    for answer in answers if isinstance(answers, list) else [answers]:
+        if not isinstance(answer, dict) or not isinstance(answer.get("result"), list):
+            error = answer.get("error") if isinstance(answer, dict) else None
+            said = error.get("data") or error.get("message") if isinstance(error, dict) else "no list"
+            raise UnreadablePayload(f"Zabbix answers {text_of(said)}")
+        found[str(answer.get("id"))] = answer["result"]
+    if found.keys() != {str(_PROBLEMS), str(_TRIGGERS)}:
+        raise UnreadablePayload("not the answers of Zabbix about problems and triggers")
+    alerts, notes = [], []
+    try:
+        hosts = {row["triggerid"]: row["hosts"] for row in found[str(_TRIGGERS)]}
+    except (KeyError, TypeError) as error:
+        raise UnreadablePayload(f"triggers without hosts: {type(error).__name__} {error}") from error
+    for place, row in enumerate(found[str(_PROBLEMS)]):
+        try:
+            alerts.append(_exported({**row, "value": 1, "hosts": hosts.get(row["objectid"], [])}))
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError) as error:
+            notes.append(f"problem {place} skipped: {type(error).__name__} {error}")
+    return Message(tuple(alerts), tuple(notes), is_complete=not notes)
 
 
 def _exported(row: dict[str, Any]) -> Alert:
