@@ -97,6 +97,7 @@ EXPECTED = {
     "api:hold-list": ALL,
     "api:incident-close": OPG,
     "api:incident-detail": ALL,
+    "api:incident-divide": OPG,
     "api:incident-impact": ALL,
     "api:incident-list": ALL,
     "api:job-detail": OF_EXPERIMENT,

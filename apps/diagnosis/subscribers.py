@@ -59,6 +59,7 @@ def on_jobs_met_incidents(event: Event) -> None:
     "incident.renewed",
     "incident.merged",
     "incident.split",
+    "incident.divided",
 )
 def on_incident_changed(event: Event) -> None:
     """Count the impact of an incident whose times changed, and of one that it was merged into or split from."""

@@ -16,6 +16,7 @@ declare(
     EventKind("incident.post_mortem_written", "wrote the post-mortem", "has a post-mortem"),
     EventKind("incident.merged", "merged it into {new}", "was merged"),
     EventKind("incident.split", "split it from {old}", "was split from another incident"),
+    EventKind("incident.divided", "divided it in two: the second is {new}", "was divided in two"),
     EventKind("incident.renewed", "reported the incident again", "was reported again"),
     EventKind("incident.stale", "stopped reporting the incident", "is no longer reported: state unknown"),
     EventKind("window.scheduled", "scheduled the maintenance window", "was scheduled"),

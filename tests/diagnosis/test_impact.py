@@ -12,11 +12,17 @@ from apps.diagnosis.domain.impact.recount import mark_met_by, recount_impact, re
 from apps.diagnosis.enums import BaselineScope
 from apps.diagnosis.models import DirtyImpact, Impact, ImpactGroup
 from apps.jobs.models import Job
-from apps.statusboard.domain.incident_corrections import correct_times, merge_incident, split_incident
+from apps.statusboard.domain.incident_corrections import (
+    correct_times,
+    divide_incident,
+    merge_incident,
+    split_incident,
+)
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.domain.overlaps import meeting
 from apps.statusboard.domain.timeline import Span
 from apps.statusboard.enums import State
+from apps.statusboard.models import Incident
 from tests.factories import clusters, requests
 from tests.factories.jobs import row
 from tests.factories.statusboard import service
@@ -128,6 +134,29 @@ def test_impact_is_counted_again_when_either_side_changes_late(at, ran, outage, 
     assert told() == 4
     split_incident(incident=other, by=shifter, at=at + 3 * HOUR)
     assert told() == 3
+
+
+def test_jobs_of_a_divided_incident_are_counted_for_the_part_that_they_met(at, ran, outage, shifter):
+    def told() -> list[int]:
+        for _ in range(3):
+            tasks.deliver_waiting()
+        Impact.objects.update(counted_at=at)
+        recount_marked(at=at + 3 * HOUR)
+        assert verify_impacts(at=at + 4 * HOUR) == 0
+        return [impact_of(one, shifter).exposed for one in Incident.objects.order_by("started_at")]
+
+    for start, end in ((5, 10), (22, 28), (35, 40), (15, 45), (45, 50)):
+        ran(start, end)
+    assert told() == [5]
+    divide_incident(
+        incident=outage,
+        ended_at=at + 20 * MINUTE,
+        resumed_at=at + 30 * MINUTE,
+        by=shifter,
+        at=at + 2 * HOUR,
+        reason="It answered.",
+    )
+    assert told() == [2, 3]
 
 
 def test_others_see_the_impact_on_their_own_jobs_only(at, ran, outage, other_liaison, liaison):

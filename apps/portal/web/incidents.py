@@ -16,6 +16,7 @@ from apps.core.web.errors import show_errors
 from apps.portal.pages.incident import incident_page
 from apps.statusboard.domain.incident_corrections import (
     correct_times,
+    divide_incident,
     merge_incident,
     reopen_incident,
     split_incident,
@@ -28,6 +29,7 @@ from apps.statusboard.permissions import may_run_board
 from apps.statusboard.web.forms import (
     CloseForm,
     CorrectionForm,
+    DivideForm,
     LogForm,
     MergeForm,
     NoForm,
@@ -48,10 +50,11 @@ ACTIONS: dict[str, tuple[str, Callable[..., forms.Form], Callable[..., Any]]] = 
     "post-mortem": ("Write post-mortem", PostMortemForm, write_post_mortem),
     "merge": ("Merge", MergeForm, merge_incident),
     "split": ("Split", NoForm, split_incident),
+    "divide": ("Divide in two", DivideForm, divide_incident),
     "reopen": ("Reopen incident", ReopenForm, reopen_incident),
 }
-_WHILE_OPEN = ["post", "close", "update", "correct", "log", "merge", "post-mortem"]
-_ONCE_CLOSED = ["post", "post-mortem", "correct", "log", "merge", "reopen"]
+_WHILE_OPEN = ["post", "close", "update", "correct", "log", "merge", "divide", "post-mortem"]
+_ONCE_CLOSED = ["post", "post-mortem", "correct", "log", "merge", "divide", "reopen"]
 
 
 @require_safe
@@ -91,7 +94,8 @@ def _page(
         for verb in verbs:
             is_tried = tried is not None and tried[0] == verb
             form = tried[1] if tried and is_tried else _form(verb, incident)
-            if verb != "merge" or list(context["others"]):
+            is_possible = {"merge": bool(list(context["others"])), "divide": incident.merged_into_id is None}
+            if is_possible.get(verb, True):
                 moves.append((verb, ACTIONS[verb][0], form, is_tried))
     return render(request, "portal/incident.html", {**context, "moves": moves}, status=400 if tried else 200)
 

@@ -134,6 +134,12 @@ class CloseIncidentSerializer(serializers.Serializer[Incident]):
     ended_at = serializers.DateTimeField(required=False)
 
 
+class DivideIncidentSerializer(serializers.Serializer[Incident]):
+    ended_at = serializers.DateTimeField(help_text="When the first outage ended.")
+    resumed_at = serializers.DateTimeField(required=False, help_text="When the second one started, if later.")
+    reason = serializers.CharField(max_length=2000)
+
+
 class ReasonSerializer(serializers.Serializer[Incident]):
     reason = serializers.CharField(max_length=2000)
 

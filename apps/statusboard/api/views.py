@@ -29,6 +29,7 @@ from apps.statusboard.api.serializers import (
     AnnouncementSerializer,
     CancelWindowSerializer,
     CloseIncidentSerializer,
+    DivideIncidentSerializer,
     HistorySerializer,
     IncidentSerializer,
     NewAnnouncementSerializer,
@@ -43,6 +44,7 @@ from apps.statusboard.api.serializers import (
 from apps.statusboard.domain.announcements import mark_read, pin_announcement, post_announcement, withdraw_announcement
 from apps.statusboard.domain.availability import DAYS, HOURLY_DAYS, availability, daily, hourly
 from apps.statusboard.domain.board import Row, board
+from apps.statusboard.domain.incident_corrections import divide_incident
 from apps.statusboard.domain.incidents import close_incident, open_incident, update_incident
 from apps.statusboard.domain.intake import accept_payload
 from apps.statusboard.domain.source_tokens import TokensUnknown, authenticate_source
@@ -133,6 +135,11 @@ class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident], ApiViewSet[Incide
     @command(CloseIncidentSerializer, IncidentSerializer, allowed=_board)
     def close(self, incident: Incident, **given: Any) -> Incident:
         return close_incident(incident=incident, **given)
+
+    @command(DivideIncidentSerializer, IncidentSerializer, allowed=_board)
+    def divide(self, incident: Incident, **given: Any) -> Incident:
+        """Divide an incident that is two outages; the answer is the second one."""
+        return divide_incident(incident=incident, **given)
 
 
 class WindowViewSet(Guarded, ReadOnlyModelViewSet[DowntimeWindow], ApiViewSet[DowntimeWindow]):

@@ -1,4 +1,4 @@
-"""Corrections of what monitoring reported: times, a premature end, several alerts that are one incident."""
+"""Corrections of what monitoring reported: times, a premature end, alerts that are one incident, or one that is two."""
 
 from datetime import datetime
 
@@ -106,6 +106,86 @@ def split_incident(*, incident: Incident, by: User, at: datetime) -> Incident:
     row.save(update_fields=["merged_into"])
     publish(kind="incident.split", target=row, by=by, at=at, old=f"incident {root}", data={"from": root})
     return row
+
+
+@transaction.atomic
+def divide_incident(
+    *,
+    incident: Incident,
+    ended_at: datetime,
+    by: User,
+    at: datetime,
+    reason: str,
+    resumed_at: datetime | None = None,
+) -> Incident:
+    """Divide an incident that is two outages: the first ended at `ended_at`, the second began at `resumed_at`, or then.
+
+    Jobs are evaluated again. The second one, which is returned, goes on as the source's episode: what it reports from
+    now on is about that one. Updates and alerts since then are its own too. Merging the two takes it back. Raises
+    `NotAllowed`, `InvalidFields`, `StaleState` for an incident that is an alert of another one.
+    """
+    row = _locked(incident, by)
+    if row.merged_into_id:
+        raise StaleState(f"“{row}” is merged into another incident. Split it from that first.")
+    since = resumed_at or ended_at
+    end = row.ended_at or at
+    alerts = list(Incident.objects.select_for_update(of=("self",)).filter(merged_into=row))
+    across = [one for one in alerts if one.started_at < since and (one.ended_at is None or one.ended_at > ended_at)]
+    problems: dict[str, list[str]] = {}
+    if not row.started_at < ended_at < end:
+        problems["ended_at"] = ["Choose a time between start and end of the incident."]
+    elif across:
+        problems["ended_at"] = [f"“{across[0]}” was reported then too. Split it from the incident first."]
+    elif not ended_at <= since < end:
+        problems["resumed_at"] = ["Choose a time after the end of the first outage, before that of the incident."]
+    if not reason.strip():
+        problems["reason"] = ["Enter how you know."]
+    if problems:
+        raise InvalidFields(problems)
+    second = _second_part(row, since)
+    row.dedup_key = f"{row.dedup_key[:150]} until {ended_at.isoformat()}"
+    row.ended_at, row.closed_by, row.resolution = ended_at, by.username, Resolution.MANUAL
+    row.lease_expires_at = None
+    row.stale_at = row.stale_at if row.stale_at and row.stale_at < ended_at else None
+    row.save()  # first: the second one takes over its key
+    second.save()
+    _divide_changes(row, second, ended_at)
+    row.notes.filter(at__gte=since).update(incident=second)
+    Incident.objects.filter(merged_into=row, started_at__gte=since).update(merged_into=second)
+    for one in (row, second):
+        set_latest_state(one)
+        one.save(update_fields=["state"])
+    data = {"into": second.pk, "ended_at": ended_at.isoformat(), "resumed_at": since.isoformat()}
+    new = f"incident {second.pk}"
+    publish(kind="incident.divided", target=row, by=by, at=at, new=new, reason=reason, data=data)
+    old = f"incident {row.pk}"
+    publish(kind="incident.split", target=second, by=by, at=at, old=old, reason=reason, data={"from": row.pk})
+    rebuild(service_ids=[row.service_id], since=row.started_at)
+    return second
+
+
+def _divide_changes(first: Incident, second: Incident, ended_at: datetime) -> None:
+    """Give each part its changes of state, and the state that it started with."""
+    changes = list(first.changes.all())
+    since = second.started_at
+    state = next((change.state for change in reversed(changes) if change.at <= since), changes[0].state)
+    first.changes.filter(at__gt=since).update(incident=second)
+    first.changes.filter(at__gte=ended_at).delete()
+    second.changes.create(at=since, state=state)
+    if not first.changes.exists():
+        first.changes.create(at=first.started_at, state=changes[0].state)
+
+
+def _second_part(row: Incident, since: datetime) -> Incident:
+    """Return a copy of an incident that starts at `since`, unsaved."""
+    second = Incident.objects.get(pk=row.pk)
+    second.pk = None
+    second._state.adding = True
+    second.started_at = since
+    second.post_mortem = ""
+    if second.stale_at is not None:
+        second.stale_at = max(second.stale_at, since)
+    return second
 
 
 def _locked(incident: Incident, by: User) -> Incident:

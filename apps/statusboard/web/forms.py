@@ -72,6 +72,16 @@ class CorrectionForm(forms.Form):
     reason = forms.CharField(max_length=2000, help_text="Jobs are evaluated again with the new times.")
 
 
+class DivideForm(forms.Form):
+    ended_at = LocalMomentField(label="First outage ended")
+    resumed_at = LocalMomentField(
+        required=False,
+        label="Second one started",
+        help_text="Empty if it followed at once. Merging the two takes it back.",
+    )
+    reason = forms.CharField(max_length=2000, help_text="How you know. Jobs are evaluated again.")
+
+
 class ReopenForm(forms.Form):
     reason = forms.CharField(max_length=2000, help_text="Why it is not over.")
 
