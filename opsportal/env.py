@@ -213,6 +213,14 @@ class Environment(BaseSettings):
         ge=0,
         description="Days after which the kept ends of job logs, and the evidence in them, are deleted; verdicts stay. 0: never.",
     )
+    JOB_RECORD_MONTHS: int = Field(
+        default=0,
+        ge=0,
+        description="Whole months that job records are kept; then they are archived as Parquet and dropped, totals and statistics stay. 0: for ever.",
+    )
+    JOB_ARCHIVE: Path | None = Field(
+        default=None, description="Directory of the archived months of job records. Default: `VAR_DIR/job-months`."
+    )
     DATASET_CATALOGUE: str = Field(
         default="",
         description="Catalogue of the datasets of requests: `file:/PATH.json`, or a plugin's name and its address. Empty: datasets are not looked up.",

@@ -42,6 +42,8 @@ CAPTURE_CLUSTER = ENV.CAPTURE_CLUSTER
 CAPTURE_SCHEDULER = ENV.CAPTURE_SCHEDULER
 CAPTURE_SPOOL = ENV.CAPTURE_SPOOL
 CAPTURE_WATCH = ENV.CAPTURE_WATCH
+JOB_RECORD_MONTHS = ENV.JOB_RECORD_MONTHS
+JOB_ARCHIVE = (ENV.JOB_ARCHIVE or VAR_DIR / "job-months").absolute()
 CAPTURE_JOURNAL = ENV.CAPTURE_JOURNAL or VAR_DIR / "journal"
 CAPTURE_PORTAL = ENV.CAPTURE_PORTAL
 ARCHIVE_SINKS = ENV.ARCHIVE_SINKS
@@ -404,6 +406,7 @@ _EVERY_SECONDS = {
     "apps.jobs.tasks.recount_phase_totals": 15,
     "apps.jobs.domain.phases.stuck.find_stuck_phases": 60,
     "apps.jobs.domain.flagged.forget_flagged": 86_400,
+    "apps.jobs.tasks.drop_old_months": 3_600,
     "apps.progress.domain.stage_history.count_changed": 300,
     "apps.progress.domain.share_use.count_share_use": 300,
     "apps.notifications.tasks.send_mail": 10,

@@ -10,7 +10,7 @@ from apps.accounts.admin import user_of
 from apps.core.admin import PortalAdmin, ReadOnlyAdmin
 from apps.jobs.domain.origin import map_account
 from apps.jobs.enums import MappedName
-from apps.jobs.models import AccountMap, Collection, FlaggedRecord, HourlyTotals, Job, QueueReading
+from apps.jobs.models import AccountMap, ArchivedMonth, Collection, FlaggedRecord, HourlyTotals, Job, QueueReading
 
 MOST_ROWS = 2000
 
@@ -35,6 +35,11 @@ class FlaggedRecordAdmin(ReadOnlyAdmin):
     list_filter = ["cluster", "source", "stored"]
     ordering = ["-received_at", "-id"]
     last_row = MOST_ROWS
+
+
+@admin.register(ArchivedMonth)
+class ArchivedMonthAdmin(ReadOnlyAdmin):
+    list_display = ["month", "jobs", "archived_at", "dropped_at", "restored_at"]
 
 
 @admin.register(QueueReading)

@@ -15,6 +15,8 @@ declare(
         "has jobs that are stuck",
         to(Group.TROUBLE, *TEAM),
     ),
+    EventKind("job_month.dropped", "archived and dropped the records of {jobs} jobs of", "was archived and dropped"),
+    EventKind("job_month.restored", "restored the records of {jobs} jobs of", "was restored"),
     EventKind("masking_rule.saved", "saved the masking rule", "was saved"),
     EventKind("masking_rule.deleted", "deleted the masking rule", "was deleted"),
 )

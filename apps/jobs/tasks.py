@@ -9,6 +9,7 @@ from apps.core.tasks import task_of
 from apps.jobs.domain.collection import collect_finished_jobs
 from apps.jobs.domain.flagged import forget_flagged
 from apps.jobs.domain.hosts import read_hosts
+from apps.jobs.domain.months.retention import drop_due_months
 from apps.jobs.domain.phases.stuck import find_stuck_phases
 from apps.jobs.domain.phases.totals import recount_phases
 from apps.jobs.domain.rollups import recompute_dirty_hours
@@ -37,6 +38,12 @@ def read_all_hosts() -> None:
 recompute_totals = task_of(recompute_dirty_hours)
 find_stuck = task_of(find_stuck_phases)
 task_of(forget_flagged)
+
+
+@shared_task(soft_time_limit=6 * 3600, time_limit=7 * 3600)
+def drop_old_months() -> None:
+    """Archive and drop a month of job records, which takes minutes for millions."""
+    drop_due_months(at=timezone.now())
 
 
 @shared_task

@@ -31,3 +31,9 @@ def is_locked_for_this_transaction(name: str) -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(hashtext(%s))", [name])
         return bool(cursor.fetchone()[0])
+
+
+def share_lock_for_this_transaction(name: str) -> None:
+    """Hold the lock of this name together with others that share it: who takes it alone waits for all of them."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock_shared(hashtext(%s))", [name])

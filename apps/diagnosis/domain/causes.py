@@ -13,6 +13,7 @@ from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals, Verdict
 from apps.diagnosis.wording import next_step
 from apps.jobs.domain import rollups
+from apps.jobs.domain.calendar_months import without_records
 from apps.jobs.enums import Counted
 from apps.jobs.models import DirtyHour, Job
 
@@ -67,8 +68,13 @@ _FIGURES = ("jobs", "wall_seconds", "core_seconds", "succeeded", "first_ended_at
 
 @transaction.atomic
 def recount_hour(*, hour: datetime) -> set[int]:
-    """Recount one hour's totals, and remove the notes that were there before the count; return its failure groups."""
+    """Recount one hour's totals, and remove the notes that were there before the count; return its failure groups.
+
+    An hour whose jobs are archived and dropped keeps its totals.
+    """
     rollups.take_hour(Counted.CAUSES, hour)
+    if without_records(hour):
+        return set()
     totals = counted_totals(hour)
     CauseTotals.objects.filter(hour=hour).delete()
     CauseTotals.objects.bulk_create(totals)

@@ -3,8 +3,9 @@
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -22,6 +23,7 @@ from apps.core.domain.events import publish
 from apps.core.domain.locks import exclusive_lock
 from apps.core.domain.masking import Masker
 from apps.core.errors import InvalidTransition
+from apps.jobs.domain.calendar_months import dropped_months, keep_months, month_of
 from apps.jobs.domain.flagged import keep_flagged
 from apps.jobs.domain.hosts import HostLookup
 from apps.jobs.domain.masking_rules import current_rules
@@ -172,22 +174,37 @@ def store_read(
     *, cluster: Cluster, read: Iterable[JobRecord | Flagged], source: RecordSource, at: datetime
 ) -> tuple[int, int, int]:
     """Store records and keep those that are wrong; return how many are new, changed, flagged."""
-    every = [flagged_if_wrong(one, at=at) for one in read]
+    keep_months()
+    dropped = dropped_months()
+    every = [flagged_if_wrong(one, at=at, dropped=dropped) for one in read]
     flagged = [one for one in every if isinstance(one, Flagged)]
     records = [record for one in every if (record := one.record if isinstance(one, Flagged) else one)]
     keep_flagged(cluster=cluster, flagged=flagged, source=source, at=at)
     return *store_records(cluster=cluster, records=records, at=at), len(flagged)
 
 
-def flagged_if_wrong(read: JobRecord | Flagged, *, at: datetime) -> JobRecord | Flagged:
-    """Return a record, flagged if its times are impossible or its figures doubtful."""
+def flagged_if_wrong(
+    read: JobRecord | Flagged, *, at: datetime, dropped: AbstractSet[date] = frozenset()
+) -> JobRecord | Flagged:
+    """Return a record, flagged if its times are impossible, its figures doubtful, or its month is `dropped`.
+
+    Of a dropped month nobody could tell whether a record is new.
+    """
     if isinstance(read, Flagged):
+        if read.record and (month := month_of(read.record.ended_at)) in dropped:
+            return Flagged(read.raw, _archived(month))
         return read
     problem, doubts = problem_of(read, at=at), " ".join(doubts_of(read))
+    if not problem and dropped and (month := month_of(read.ended_at)) in dropped:
+        problem = _archived(month)
     if not problem and not doubts:
         return read
     raw = json.dumps(asdict(read), default=str)
     return Flagged(raw, problem) if problem else Flagged(raw, doubts, read)
+
+
+def _archived(month: date) -> str:
+    return f"It ended in {month:%Y-%m}, whose job records are archived. Restore the month first."
 
 
 @transaction.atomic

@@ -9,6 +9,7 @@ from typing import Any
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import Flagged, JobRecord, JobState
 from apps.clusters.schedulers.plausibility import doubts_of, problem_of
+from apps.jobs.domain.calendar_months import dropped_months
 from apps.jobs.domain.collection import CHUNK, chunks, flagged_if_wrong, store_read
 from apps.jobs.domain.record_values import BadRecord, read_number, read_time
 from apps.jobs.domain.records import key_of
@@ -57,7 +58,8 @@ def import_read(*, cluster: Cluster, read: Iterable[JobRecord | Flagged], at: da
     Collection.objects.get_or_create(cluster=cluster, defaults={"collected_until": at, "rechecked_at": at})
     done = Imported()
     for first, chunk in enumerate(chunks(read)):
-        checked = [flagged_if_wrong(one, at=at) for one in chunk]
+        dropped = dropped_months()
+        checked = [flagged_if_wrong(one, at=at, dropped=dropped) for one in chunk]
         new, changed, _ = store_read(cluster=cluster, read=checked, source=RecordSource.SENT, at=at)
         done.new, done.changed = done.new + new, done.changed + changed
         good = set()

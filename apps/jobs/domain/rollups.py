@@ -8,6 +8,7 @@ from django.db.models import Count, F, Max, Q, Sum
 
 from apps.core.domain.bulk import copy_objects
 from apps.core.domain.health import beat_heart
+from apps.jobs.domain.calendar_months import without_records
 from apps.jobs.domain.jobs import TOTALS_HEART
 from apps.jobs.domain.statistics.blocks import compact_days, write_hour
 from apps.jobs.enums import Counted
@@ -43,6 +44,11 @@ def take_hour(counts: Counted, hour: datetime) -> bool:
     return bool(removed)
 
 
+def hours_between(since: datetime, until: datetime) -> list[datetime]:
+    """Return the hours that begin in [since, until), the first at `since`."""
+    return [since + timedelta(hours=n) for n in range(int((until - since) / timedelta(hours=1)))]
+
+
 def recompute_dirty_hours(*, at: datetime, limit: int = 500) -> int:
     """Recount dirty hours, newest first; return how many. When none is left, the totals are as of `at`."""
     hours = dirty_hours(Counted.JOBS, limit=limit + 1)
@@ -56,8 +62,8 @@ def recompute_dirty_hours(*, at: datetime, limit: int = 500) -> int:
 
 @transaction.atomic
 def recompute_hour(*, hour: datetime) -> None:
-    """Recount one hour if it has notes."""
-    if not take_hour(Counted.JOBS, hour):
+    """Recount one hour if it has notes; one whose jobs are archived and dropped keeps its totals."""
+    if not take_hour(Counted.JOBS, hour) or without_records(hour):
         return
     write_hour(hour=hour)
     groups = ("cluster_id", "experiment_id", "request_key", "stage", "state")

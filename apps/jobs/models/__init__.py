@@ -19,4 +19,5 @@ from apps.jobs.models.jobs import (
     StatisticsValue,
     SubmittedArray,
 )
+from apps.jobs.models.months import ArchivedMonth
 from apps.jobs.models.phases import JobPhase, PhaseTotals

@@ -22,6 +22,7 @@ from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
 from apps.jobs.domain import claims as domain
 from apps.jobs.domain import totals
+from apps.jobs.domain.calendar_months import unlisted_months
 from apps.jobs.domain.flagged import KEPT, flagged_reasons, flagged_records
 from apps.jobs.domain.jobs import collections, jobs_for_list, totals_as_of, with_columns
 from apps.jobs.domain.live import live_counts, live_reasons
@@ -70,10 +71,17 @@ def job_list(request: AuthenticatedRequest) -> HttpResponse:
         **(_totals(request, jobs) if jobs.is_valid() else {}),
         "more_open": any(request.GET.get(name) for name in jobs.filters if name not in JobFilter.FIRST),
         "page": page,
+        "unlisted": unlisted_months(since=_asked(jobs, "ended_from"), until=_asked(jobs, "ended_to")),
         "collections": collections(),
         "sees_errors": is_opg(request.user),
     }
     return render(request, "jobs/job_list.html", context)
+
+
+def _asked(jobs: JobFilter, name: str) -> datetime | None:
+    """Return the value of a filter, if it is given and valid."""
+    value: datetime | None = jobs.form.cleaned_data.get(name) if jobs.is_valid() else None
+    return value
 
 
 def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:

@@ -1,0 +1,60 @@
+"""Months by the end of jobs, in UTC, and which of them have no job records any more."""
+
+from datetime import UTC, date, datetime, time, timedelta
+
+from apps.core.domain.locks import lock_for_this_transaction, share_lock_for_this_transaction
+from apps.jobs.models import ArchivedMonth
+
+_LOCK = "jobs.months"
+
+
+def month_of(at: datetime) -> date:
+    """Return the first day of the month of a time."""
+    return at.astimezone(UTC).date().replace(day=1)
+
+
+def start_of(month: date) -> datetime:
+    """Return the moment at which a month begins."""
+    return datetime.combine(month, time(), UTC)
+
+
+def next_month(month: date) -> date:
+    """Return the first day of the following month."""
+    return (month + timedelta(days=31)).replace(day=1)
+
+
+def months_before(month: date, count: int) -> date:
+    """Return the first day of the month that lies so many months before."""
+    number = month.year * 12 + month.month - 1 - count
+    return date(number // 12, number % 12 + 1, 1)
+
+
+def dropped_months() -> set[date]:
+    """Return the months whose job records are archived and no longer in the database."""
+    return set(ArchivedMonth.objects.exclude(dropped_at=None).values_list("month", flat=True))
+
+
+def unlisted_months(*, since: datetime | None, until: datetime | None) -> list[date]:
+    """Return the dropped months that a list of jobs of this period lacks, oldest first."""
+    months = sorted(dropped_months())
+    return [
+        month
+        for month in months
+        if (since is None or since < start_of(next_month(month))) and (until is None or until > start_of(month))
+    ]
+
+
+def keep_months() -> None:
+    """Let no month be dropped until this transaction ends."""
+    share_lock_for_this_transaction(_LOCK)
+
+
+def lock_months() -> None:
+    """Wait for the transactions that count or store jobs, and let none begin until this one ends."""
+    lock_for_this_transaction(_LOCK)
+
+
+def without_records(hour: datetime) -> bool:
+    """Return whether the jobs of an hour are archived and dropped, and keep it so until this transaction ends."""
+    keep_months()
+    return month_of(hour) in dropped_months()

@@ -1,0 +1,233 @@
+"""Archive the job records of a month as Parquet, and restore them.
+
+An archived month is a directory: a file per table, named like it, and `month.json` with counts and checksums.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import date, datetime
+from pathlib import Path
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from apps.core.domain.events import publish
+from apps.core.errors import InvalidTransition
+from apps.jobs.domain.calendar_months import lock_months, next_month, start_of
+from apps.jobs.domain.months.parquet import copy_into, rows_with, write_rows
+from apps.jobs.domain.months.tables import Table, count_and_digest, limits, links, tables
+from apps.jobs.domain.rollups import hours_between, mark_dirty
+from apps.jobs.enums import Counted
+from apps.jobs.models import ArchivedMonth, Job
+
+_LOADED = "loaded_rows"
+_ALL = "true"
+
+
+class BadArchive(InvalidTransition):
+    """An archived month that is missing, incomplete, or not what was written."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What one file holds: the number of its rows, their checksum by PostgreSQL, and that of the file."""
+
+    rows: int
+    digest: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """`month.json`: files by table, and which rows of others named what, by column."""
+
+    month: str
+    archived_at: str
+    tables: dict[str, Content]
+    links: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+
+
+def directory_of(month: date) -> Path:
+    """Return where a month is archived."""
+    return Path(settings.JOB_ARCHIVE) / f"{month:%Y-%m}"
+
+
+def archive_month(*, month: date, at: datetime) -> Manifest:
+    """Write the files of a month, read them back, and compare counts and checksums with the database.
+
+    Raises `BadArchive` if they differ, as after a change meanwhile. A directory that is there is replaced at the end.
+    """
+    final = directory_of(month)
+    new = final.with_name(f"{final.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True, mode=0o750)
+    with transaction.atomic():
+        given = limits(month)
+        contents = {}
+        for table in tables():
+            path = new / f"{table.name}.parquet"
+            write_rows(path, table, given)
+            with _loaded(table, path) as loaded:
+                rows, digest = count_and_digest(loaded, _ALL, {})
+            contents[table.name] = Content(rows, digest, _sha256(path))
+        manifest = Manifest(f"{month:%Y-%m}", at.isoformat(), contents, _linked(month))
+        compare(month, manifest)
+    _write(new / "month.json", json.dumps(asdict(manifest), indent=1))
+    shutil.rmtree(final, ignore_errors=True)
+    new.rename(final)
+    return manifest
+
+
+def compare(month: date, manifest: Manifest) -> None:
+    """Raise `BadArchive` unless the database has exactly the rows of an archived month."""
+    for table in tables():
+        now, content = count_and_digest(table.name, table.condition, limits(month)), manifest.tables.get(table.name)
+        if content is None or now != (content.rows, content.digest):
+            raise BadArchive(f"{table.name} has changed since {month:%Y-%m} was archived. Archive it again.")
+    if _linked(month) != manifest.links:
+        raise BadArchive(f"Links to jobs have changed since {month:%Y-%m} was archived. Archive it again.")
+
+
+def read_manifest(month: date) -> Manifest:
+    """Return the manifest of an archived month whose files are all there and unchanged. Raises `BadArchive`."""
+    directory = directory_of(month)
+    try:
+        raw = json.loads((directory / "month.json").read_text())
+        contents = {name: Content(**content) for name, content in raw.pop("tables").items()}
+        linked = {name: [(key, named) for key, named in pairs] for name, pairs in raw.pop("links").items()}
+        manifest = Manifest(**raw, tables=contents, links=linked)
+        for name, content in manifest.tables.items():
+            if _sha256(directory / f"{name}.parquet") != content.sha256:
+                raise BadArchive(f"{directory}/{name}.parquet is not what was written: its checksum differs.")
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise BadArchive(f"{directory} cannot be read: {error}") from error
+    return manifest
+
+
+@transaction.atomic
+def restore_month(*, month: date, by: str, at: datetime) -> int:
+    """Put the records of a dropped month back; return how many jobs. Raises `BadArchive`, `InvalidTransition`.
+
+    Totals and statistics stay as they are: they equal a recount of what comes back. Attempts that were stored again
+    meanwhile stay as they are too, and then the hours of the month are counted anew.
+    """
+    lock_months()
+    archived = ArchivedMonth.objects.select_for_update().filter(month=month).first()
+    if archived is None or archived.dropped_at is None:
+        raise InvalidTransition(f"{month:%Y-%m} is not dropped.")
+    manifest = read_manifest(month)
+    came_back = {}
+    for table in tables():
+        if table.name in manifest.tables:
+            with _loaded(table, directory_of(month) / f"{table.name}.parquet") as loaded:
+                came_back[table.name] = _insert(table, loaded)
+    _link_again(manifest)
+    if any(rows != manifest.tables[name].rows for name, rows in came_back.items()):
+        mark_dirty(hours_between(start_of(month), start_of(next_month(month))), Counted.JOBS, Counted.CAUSES)
+    archived.dropped_at, archived.restored_at = None, at
+    archived.save()
+    jobs = came_back[Job._meta.db_table]
+    publish(kind="job_month.restored", target=archived, by=by, at=at, data={"jobs": jobs})
+    return jobs
+
+
+@dataclass(frozen=True)
+class JobInArchive:
+    """What is told of a job whose record is archived and dropped."""
+
+    month: ArchivedMonth
+    job_id: str
+    state: str
+    ended_at: datetime
+    experiment_id: int | None
+
+
+def archived_job(pk: int) -> JobInArchive | None:
+    """Return what is archived of a dropped job; None if no month that can be read has it."""
+    told = ("job_id", "state", "ended_at", "experiment_id")
+    for month in ArchivedMonth.objects.exclude(dropped_at=None).filter(first_id__lte=pk, last_id__gte=pk):
+        path = directory_of(month.month) / f"{Job._meta.db_table}.parquet"
+        try:
+            rows = rows_with(path, pk, told)
+        except (OSError, ValueError):  # the disk of the archive may be away
+            continue
+        if rows:
+            return JobInArchive(month=month, **rows[0])
+    return None
+
+
+@contextmanager
+def _loaded(table: Table, path: Path) -> Iterator[str]:
+    """Yield the name of a temporary table with the rows of a file; columns that are new have their defaults."""
+    with connection.cursor() as cursor:
+        cursor.execute(f'CREATE TEMPORARY TABLE {_LOADED} (LIKE "{table.name}" INCLUDING DEFAULTS) ON COMMIT DROP')
+        copy_into(_LOADED, path, list(table.fields))
+        yield _LOADED
+        cursor.execute(f"DROP TABLE {_LOADED}")
+
+
+def _insert(table: Table, loaded: str) -> int:
+    """Insert the loaded rows, and return how many; without those that need a row which is gone."""
+    with connection.cursor() as cursor:
+        for column, each in table.fields.items():
+            if each.remote_field is None:
+                continue
+            target = each.target_field
+            gone = (
+                f'"{column}" IS NOT NULL AND NOT EXISTS (SELECT FROM "{target.model._meta.db_table}" there '
+                f'WHERE there."{target.column}" = {loaded}."{column}")'
+            )
+            cursor.execute(
+                f'UPDATE {loaded} SET "{column}" = NULL WHERE {gone}'
+                if each.null
+                else f"DELETE FROM {loaded} WHERE {gone}"
+            )
+        names = ", ".join(f'"{column}"' for column in table.fields)
+        cursor.execute(
+            f'INSERT INTO "{table.name}" ({names}) SELECT {names} FROM {loaded} ORDER BY "{table.key}" '
+            "ON CONFLICT DO NOTHING"
+        )
+        return int(cursor.rowcount)
+
+
+def _linked(month: date) -> dict[str, list[tuple[int, int]]]:
+    """Return the rows that name what goes with the month, and what they name, by column."""
+    found = {}
+    with connection.cursor() as cursor:
+        for link in links():
+            table = link.table
+            cursor.execute(
+                f'SELECT "{table.key}", "{link.column}" FROM "{table.name}" WHERE {table.condition} ORDER BY 1',
+                limits(month),
+            )
+            found[str(link)] = [(key, named) for key, named in cursor.fetchall()]
+    return found
+
+
+def _link_again(manifest: Manifest) -> None:
+    """Let rows name again what came back, unless they name something else by now."""
+    with connection.cursor() as cursor:
+        for link in links():
+            column, target = f'"{link.column}"', link.target
+            cursor.executemany(
+                f'UPDATE "{link.table.name}" SET {column} = %(named)s WHERE "{link.table.key}" = %(key)s '
+                f'AND {column} IS NULL AND EXISTS (SELECT FROM "{target.name}" WHERE "{target.key}" = %(named)s)',
+                [{"key": key, "named": named} for key, named in manifest.links.get(str(link), [])],
+            )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,147 @@
+"""Drop the job records of months that are older than the setting, once archived. Totals and statistics stay."""
+
+import logging
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Max, Min, QuerySet
+
+from apps.core.domain.events import publish
+from apps.core.domain.locks import exclusive_lock
+from apps.core.errors import InvalidTransition
+from apps.jobs.domain.calendar_months import lock_months, month_of, months_before, next_month, start_of
+from apps.jobs.domain.months.archive import archive_month, compare, read_manifest
+from apps.jobs.domain.months.tables import links, tables
+from apps.jobs.enums import Counted
+from apps.jobs.models import ArchivedMonth, DirtyHour, Job
+
+log = logging.getLogger(__name__)
+
+#: Jobs deleted in one transaction.
+BATCH = 5_000
+_THESE = "id = ANY(%(keys)s)"
+_DROP_LOCK = 4_716_015
+
+
+@dataclass(frozen=True)
+class MonthOfJobs:
+    """A month: the jobs that the database has of it, what was archived, and whether it is due to be dropped."""
+
+    month: date
+    jobs: int
+    archived: ArchivedMonth | None
+    due: bool
+
+
+def months(*, at: datetime) -> list[MonthOfJobs]:
+    """Return the months that have job records or an archive, newest first."""
+    archived = {one.month: one for one in ArchivedMonth.objects.all()}
+    ends = Job.objects.aggregate(first=Min("ended_at"), last=Max("ended_at"))
+    stored = set()
+    if ends["first"]:
+        month = month_of(ends["first"])
+        while month <= month_of(ends["last"]):
+            stored.add(month)
+            month = next_month(month)
+    found = []
+    for month in sorted(stored | archived.keys(), reverse=True):
+        jobs = _jobs_of(month).count()
+        if jobs or month in archived:
+            found.append(MonthOfJobs(month, jobs, archived.get(month), bool(jobs) and _is_due(month, archived, at)))
+    return found
+
+
+def drop_due_months(*, at: datetime) -> int:
+    """Archive and drop the oldest month that is due, or finish one; return how many jobs were deleted.
+
+    A month that cannot be archived is logged, and the next one is not tried: what is wrong is the disk or the clock.
+    """
+    if not settings.JOB_RECORD_MONTHS:
+        return 0
+    first = Job.objects.aggregate(first=Min("ended_at"))["first"]
+    archived = {one.month: one for one in ArchivedMonth.objects.all()}
+    month = month_of(first) if first else None
+    while month and month <= _last_due(at):
+        if _is_due(month, archived, at) and _jobs_of(month).exists():
+            try:
+                return drop_month(month=month, by="retention", at=at)
+            except (InvalidTransition, OSError) as error:
+                log.error("job records of %s are not dropped: %s", f"{month:%Y-%m}", error)
+                return 0
+        month = next_month(month)
+    return 0
+
+
+def drop_month(*, month: date, by: str, at: datetime) -> int:
+    """Archive a month, verify that, and delete its job records and all that hangs on them; return how many jobs.
+
+    After a kill the next call deletes the rest. Raises `InvalidTransition`, `BadArchive`.
+    """
+    if next_month(month) > month_of(at):
+        raise InvalidTransition(f"{month:%Y-%m} is not over.")
+    with exclusive_lock(_DROP_LOCK, 0) as alone:
+        if not alone:
+            raise InvalidTransition("A month is being dropped now. Retry later.")
+        if not ArchivedMonth.objects.filter(month=month, dropped_at__isnull=False).exists():
+            if not _jobs_of(month).exists():
+                raise InvalidTransition(f"{month:%Y-%m} has no job records.")
+            archive_month(month=month, at=at)
+            _close(month, by=by, at=at)
+        return _delete(month)
+
+
+@transaction.atomic
+def _close(month: date, *, by: str, at: datetime) -> None:
+    """Let nothing be stored in or counted of a month from now on, if its archive is good and all is counted."""
+    manifest = read_manifest(month)
+    lock_months()
+    waiting = DirtyHour.objects.filter(hour__gte=start_of(month), hour__lt=start_of(next_month(month)))
+    if waiting.filter(counts__in=[Counted.JOBS, Counted.CAUSES]).exists():
+        raise InvalidTransition(f"Hours of {month:%Y-%m} wait to be counted. Retry in a minute.")
+    compare(month, manifest)
+    keys = _jobs_of(month).aggregate(first=Min("pk"), last=Max("pk"))
+    jobs = manifest.tables[Job._meta.db_table].rows
+    archived, _ = ArchivedMonth.objects.update_or_create(
+        month=month,
+        defaults={
+            "jobs": jobs,
+            "first_id": keys["first"],
+            "last_id": keys["last"],
+            "archived_at": at,
+            "dropped_at": at,
+            "restored_at": None,
+        },
+    )
+    publish(kind="job_month.dropped", target=archived, by=by, at=at, data={"jobs": jobs})
+
+
+def _delete(month: date) -> int:
+    """Delete the jobs of a month by batches, with all that cascades from them."""
+    deleted, going = 0, _jobs_of(month).order_by("ended_at", "pk").values_list("pk", flat=True)
+    while keys := list(going[:BATCH]):
+        given = {"keys": keys}
+        with transaction.atomic(), connection.cursor() as cursor:
+            for link in links(_THESE):
+                cursor.execute(
+                    f'UPDATE "{link.table.name}" SET "{link.column}" = NULL WHERE {link.table.condition}',
+                    {"keys": keys},
+                )
+            for table in reversed(tables(_THESE)):
+                cursor.execute(f'DELETE FROM "{table.name}" WHERE {table.condition}', given)
+        deleted += len(keys)
+    return deleted
+
+
+def _jobs_of(month: date) -> QuerySet[Job]:
+    return Job.objects.filter(ended_at__gte=start_of(month), ended_at__lt=start_of(next_month(month)))
+
+
+def _last_due(at: datetime) -> date:
+    return months_before(month_of(at), settings.JOB_RECORD_MONTHS + 1)
+
+
+def _is_due(month: date, archived: dict[date, ArchivedMonth], at: datetime) -> bool:
+    restored = month in archived and archived[month].restored_at is not None
+    return bool(settings.JOB_RECORD_MONTHS) and month <= _last_due(at) and not restored

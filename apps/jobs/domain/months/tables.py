@@ -1,0 +1,92 @@
+"""What belongs to the jobs of a month: their rows, those that would be deleted with them, and links to them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from typing import Any
+
+from django.db import connection, models
+
+from apps.jobs.domain.calendar_months import next_month, start_of
+from apps.jobs.models import Job
+
+_OF_MONTH = "ended_at >= %(since)s AND ended_at < %(until)s"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose rows go with the jobs of a month, and the condition that tells them."""
+
+    model: type[models.Model]
+    condition: str
+
+    @property
+    def name(self) -> str:
+        return self.model._meta.db_table
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """Fields by column."""
+        return {str(field.column): field for field in self.model._meta.concrete_fields}
+
+    @property
+    def key(self) -> str:
+        return str(self.model._meta.pk.column)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A column by which rows that stay name rows that go."""
+
+    table: Table
+    column: str
+    target: Table
+
+    def __str__(self) -> str:
+        return f"{self.table.name}.{self.column}"
+
+
+def limits(month: date) -> Mapping[str, Any]:
+    """Return the parameters of conditions for a month."""
+    return {"since": start_of(month), "until": start_of(next_month(month))}
+
+
+def tables(condition: str = _OF_MONTH) -> list[Table]:
+    """Return the table of jobs and all that cascade from it, each after the one it belongs to."""
+    found = [Table(Job, condition)]
+    for parent in found:  # which grows
+        for relation in _relations(parent.model):
+            if relation.on_delete is models.CASCADE and relation.related_model not in [one.model for one in found]:
+                found.append(Table(relation.related_model, _in(relation.field.column, parent)))
+    return found
+
+
+def links(condition: str = _OF_MONTH) -> list[Link]:
+    """Return the columns of other tables that name rows of these, and are emptied when those are deleted."""
+    return [
+        Link(Table(relation.related_model, _in(relation.field.column, parent)), relation.field.column, parent)
+        for parent in tables(condition)
+        for relation in _relations(parent.model)
+        if relation.on_delete is models.SET_NULL
+    ]
+
+
+def _in(column: str, parent: Table) -> str:
+    return f'"{column}" IN (SELECT "{parent.key}" FROM "{parent.name}" WHERE {parent.condition})'
+
+
+def _relations(model: type[models.Model]) -> Iterator[Any]:
+    for field in model._meta.get_fields(include_hidden=True):
+        if field.auto_created and not field.concrete and (field.one_to_many or field.one_to_one):
+            yield field
+
+
+def count_and_digest(table: str, condition: str, given: Mapping[str, Any]) -> tuple[int, str]:
+    """Return how many rows there are, and a checksum of their contents in whatever order."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f'SELECT count(*), coalesce(sum(hashtextextended(r::text, 0)), 0) FROM "{table}" r WHERE {condition}', given
+        )
+        count, digest = cursor.fetchone()
+        return count, str(digest)

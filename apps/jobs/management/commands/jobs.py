@@ -1,0 +1,65 @@
+"""`manage.py jobs`: list the months of job records; archive and drop a month, or restore one."""
+
+from argparse import ArgumentParser, ArgumentTypeError
+from datetime import UTC, date, datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from apps.core.errors import InvalidTransition
+from apps.jobs.domain.months.archive import archive_month, directory_of, restore_month
+from apps.jobs.domain.months.retention import drop_month, months
+
+
+class Command(BaseCommand):
+    help = "List the months of job records; archive one as Parquet, drop it once archived, or restore it."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parts = parser.add_subparsers(dest="part", required=True)
+        parts.add_parser("months", help="list the months: their records, archives, and which are due to be dropped")
+        archive = parts.add_parser("archive", help="archive a month, and verify that; its records stay")
+        drop = parts.add_parser("drop", help="archive a month, verify that, and delete its records; totals stay")
+        drop.add_argument("--dry-run", action="store_true", help="say what would be deleted, and change nothing")
+        restore = parts.add_parser("restore", help="put the records of a dropped month back")
+        for part in (archive, drop, restore):
+            part.add_argument("month", type=_month, help="2026-03")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            getattr(self, f"_{options['part']}")(**options)
+        except (InvalidTransition, OSError) as error:
+            raise CommandError(str(error)) from error
+
+    def _months(self, **options: Any) -> None:
+        for each in months(at=timezone.now()):
+            state, archived = "due" if each.due else "", each.archived
+            if archived and archived.dropped_at:
+                state = f"{archived.jobs:,} archived, dropped {archived.dropped_at:%Y-%m-%d}"
+            elif archived and archived.restored_at:
+                state = f"restored {archived.restored_at:%Y-%m-%d}"
+            self.stdout.write(f"{each.month:%Y-%m}  {each.jobs:>12,} jobs  {state}".rstrip())
+
+    def _archive(self, month: date, **options: Any) -> None:
+        manifest = archive_month(month=month, at=timezone.now())
+        for name, content in manifest.tables.items():
+            self.stdout.write(f"{directory_of(month)}/{name}.parquet: {content.rows:,} rows")
+
+    def _drop(self, month: date, **options: Any) -> None:
+        if options["dry_run"]:
+            found = next((one for one in months(at=timezone.now()) if one.month == month), None)
+            self.stdout.write(f"would archive and delete {found.jobs if found else 0:,} jobs; nothing was changed")
+            return
+        deleted = drop_month(month=month, by="manage.py jobs", at=timezone.now())
+        self.stdout.write(f"{deleted:,} jobs deleted; archived in {directory_of(month)}")
+
+    def _restore(self, month: date, **options: Any) -> None:
+        restored = restore_month(month=month, by="manage.py jobs", at=timezone.now())
+        self.stdout.write(f"{restored:,} jobs restored")
+
+
+def _month(text: str) -> date:
+    try:
+        return datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).date()
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text!r} is not a month: 2026-03") from error

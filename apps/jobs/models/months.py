@@ -1,0 +1,26 @@
+"""Months of job records that were archived, and perhaps dropped."""
+
+from django.db import models
+
+
+class ArchivedMonth(models.Model):
+    """A month whose job records are archived as Parquet. Once dropped, its totals and statistics stay as they are."""
+
+    month = models.DateField(unique=True, help_text="Its first day. A job belongs to the month of its end, in UTC.")
+    jobs = models.BigIntegerField()
+    first_id = models.BigIntegerField(help_text="Smallest primary key of its jobs.")
+    last_id = models.BigIntegerField(help_text="Largest primary key of its jobs.")
+    archived_at = models.DateTimeField()
+    dropped_at = models.DateTimeField(null=True, blank=True, help_text="Empty: the records are in the database.")
+    restored_at = models.DateTimeField(
+        null=True, blank=True, help_text="A restored month is not dropped again on its own."
+    )
+
+    class Meta:
+        ordering = ["-month"]
+        constraints = [
+            models.CheckConstraint(condition=models.Q(month__day=1), name="archived_month_begins"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.month:%Y-%m}"
