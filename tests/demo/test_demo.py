@@ -18,7 +18,7 @@ from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.demo.data import history
 from apps.demo.data.board import SOURCE
-from apps.demo.data.history import store_history
+from apps.demo.data.history import planted_outages, store_history, store_outages
 from apps.demo.data.people import LOGINS, PASSWORD
 from apps.demo.management.commands.demo import Command, load
 from apps.demo.simulation.workload import FIRST_ID
@@ -26,8 +26,9 @@ from apps.demo.simulation.world import read_campaigns
 from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.progress.domain.stage_counts import progress_of
+from apps.statusboard.domain.availability import daily
 from apps.statusboard.domain.source_tokens import authenticate_source
-from apps.statusboard.models import MonitoringSource, Service, StateInterval
+from apps.statusboard.models import Incident, MonitoringSource, Service, StateInterval
 
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HISTORY = timedelta(hours=4)
@@ -124,6 +125,22 @@ class TestLoadedDemo(TestCase):
         watched = ("samweb", "dcache", "cvmfs", "conditions-db", "farm")
         assert {states[slug] for slug in watched} == {"up"}
         assert states["beam-db"] == "unknown"
+
+    def test_outages_of_the_history_are_on_the_board_once_and_no_others(self) -> None:
+        until = AT - HISTORY
+        planted = planted_outages(until=until, days=10)
+        assert len(planted) > 20
+        assert store_outages(until=until, days=10) == len(planted)
+        assert store_outages(until=until, days=10) == 0
+        known = Incident.objects.values_list("service__slug", "state", "started_at", "ended_at")
+        times = [[datetime.fromtimestamp(moment, UTC) for moment in (one.started, one.ended)] for one in planted]
+        kinds = ["degraded" if one.minor or one.rack is not None else "down" for one in planted]
+        assert sorted(known) == sorted(
+            (one.service, kind, *when) for one, kind, when in zip(planted, kinds, times, strict=True)
+        )
+        samweb = Service.objects.get(slug="samweb")
+        days = daily([samweb], AT, days=10)[samweb.pk]
+        assert {each.state for each in days} == {"up", "degraded", "down"}
 
     def test_history_is_stored_once_with_logs_of_failures(self) -> None:
         past, cluster = self.directory / "past", Cluster.objects.get()

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from apps.archive.domain.search.word_index import index_batch
 from apps.archive.models import Blob
-from apps.diagnosis.domain.impact.recount import recount_impact
+from apps.diagnosis.domain.impact.recount import mark_incidents, recount_impact
 from apps.jobs.domain.jobs import jobs_for_list, matches_host
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
@@ -53,15 +53,17 @@ def test_home_claims_nothing_of_jobs_to_who_has_no_role(world, client, shifter, 
     assert "You have no role yet." not in page_of(client, shifter, "/")
 
 
-def test_home_says_when_the_jobs_of_an_outage_are_not_counted_yet(client, shifter):
+def test_home_says_when_the_jobs_of_an_outage_are_being_counted(client, shifter):
     now = timezone.now()
     samweb = statusboard.service("samweb", now)
     outage = open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=now, started_at=now)
-    assert "Failed jobs are not counted yet." in page_of(client, shifter, "/")
+    assert "Failed jobs are being counted." in page_of(client, shifter, "/")
     recount_impact(incident_id=outage.pk, at=now)
     page = page_of(client, shifter, "/")
     assert "No job is known to have failed because of an outage." in page
-    assert "Failed jobs are not counted yet." not in page
+    assert "Failed jobs are being counted." not in page
+    mark_incidents([outage.pk])  # jobs that it met were collected since
+    assert "Failed jobs are being counted." in page_of(client, shifter, "/")
 
 
 def test_job_page_escapes_everything_a_job_can_say(world, client, shifter):

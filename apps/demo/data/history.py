@@ -1,18 +1,27 @@
-"""Two months of jobs before the simulated cluster's own history begins, stored a day at a time."""
+"""Two months before the simulated cluster's own history begins: the outages, and the jobs, a day at a time."""
 
+import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from django.db import transaction
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobRecord, JobState
+from apps.demo.data.board import SOURCE
+from apps.demo.simulation.alerts import Notification, payload
 from apps.demo.simulation.logs import log_of
-from apps.demo.simulation.outages import Trouble
+from apps.demo.simulation.outages import Outage, Trouble
 from apps.demo.simulation.records import record_of
 from apps.demo.simulation.workload import FIRST_ID, Attempt, Submission, Workload
-from apps.demo.simulation.world import CAMPAIGNS, HOUR, random_of
+from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, random_of
 from apps.jobs.domain.collection import store_records
 from apps.jobs.models import Job
+from apps.statusboard.domain.payloads import apply_message
+from apps.statusboard.domain.sources import rebuild_services_of
+from apps.statusboard.feeds.alertmanager import Alertmanager
+from apps.statusboard.models import MonitoringSource
 
 DAYS = 60
 _SEED = 1
@@ -20,6 +29,34 @@ _FIRST_RATE, _LAST_RATE = 150, 500  # jobs a day
 _IDS_PER_HOUR = 100
 #: Private jobs: the requests of the campaigns are younger.
 _CAMPAIGNS = tuple(campaign for campaign in CAMPAIGNS if not campaign.request)
+
+
+def planted_outages(*, until: datetime, days: int = DAYS) -> list[Outage]:
+    """Return the outages of the days before `until` that fail jobs of the history, those that were over by then."""
+    end = int(until.timestamp())
+    found = Trouble(_SEED, end).outages(end - days * DAY, end)
+    return [outage for outage in found if outage.ended <= end and outage.started >= end - days * DAY]
+
+
+def store_outages(*, until: datetime, days: int = DAYS) -> int:
+    """Have the board know the outages of the days before `until`, and that it was watched then; return how many.
+
+    As its source would have told them; those that are known already change nothing.
+    """
+    source = MonitoringSource.objects.get(slug=SOURCE)
+    since = until - timedelta(days=days)
+    if source.monitored_since <= since:
+        return 0
+    outages = planted_outages(until=until, days=days)
+    for outage in outages:
+        told = payload(Notification(outage.ended, "resolved", outage), int(until.timestamp()))
+        message = Alertmanager().parse(json.dumps(told).encode())
+        apply_message(source=source, message=message, at=datetime.fromtimestamp(outage.ended, UTC))
+    with transaction.atomic():
+        MonitoringSource.objects.filter(pk=source.pk).update(monitored_since=since)
+        source.services.filter(monitored_since__gt=since).update(monitored_since=since)
+        rebuild_services_of(source=source, since=since)
+    return len(outages)
 
 
 def store_history(

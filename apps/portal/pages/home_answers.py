@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from apps.accounts.models import User
 from apps.core.charts import Band, Bin, Series, Tick, bars
 from apps.diagnosis.enums import VerdictKind
-from apps.diagnosis.models import CauseTotals, Impact, ImpactGroup
+from apps.diagnosis.models import CauseTotals, DirtyImpact, Impact, ImpactGroup
 from apps.jobs.domain.records import hour_of
 from apps.jobs.enums import FAILED_STATES
 from apps.jobs.models import HourlyEnds
@@ -47,7 +47,10 @@ class RunAnswer:
 
 @dataclass(frozen=True)
 class Broken:
-    """Incidents since the evening before, also those that are over, and what they cost, once it `is_counted`."""
+    """Incidents since the evening before, also those that are over, and what they cost.
+
+    It `is_counted` unless an incident was never counted, or is to be counted again because jobs or verdicts came in.
+    """
 
     since: datetime
     incidents: Sequence[Incident]
@@ -74,7 +77,8 @@ def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
     """Return the incidents since yesterday at 18:00, those that made most jobs fail first. Two queries."""
     today = timezone.localtime(at).date()
     since = datetime.combine(today - timedelta(days=1), time(18), timezone.get_current_timezone())
-    counted = Exists(Impact.objects.filter(incident=OuterRef("pk")))
+    of_incident = {"incident": OuterRef("pk")}
+    counted = Exists(Impact.objects.filter(**of_incident)) & ~Exists(DirtyImpact.objects.filter(**of_incident))
     incidents = Incident.objects.filter(merged_into=None).overlapping(since, at).annotate(is_counted=counted)
     rows = list(incidents.select_related("service")[:50])
     groups = ImpactGroup.objects.visible_to(user).filter(impact__incident__in=rows)

@@ -19,7 +19,7 @@ from apps.clusters.schedulers.simulated import PARTITION
 from apps.core.domain.events import events_of
 from apps.demo.data.board import load_board
 from apps.demo.data.debugging import load_debug_profiles
-from apps.demo.data.history import store_history
+from apps.demo.data.history import store_history, store_outages
 from apps.demo.data.people import LOGINS, PASSWORD, load_people
 from apps.demo.data.requests import load_requests
 from apps.demo.simulation.world import write_campaigns
@@ -40,7 +40,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--migrate", action="store_true", help="migrate the database first")
         parser.add_argument(
-            "--history", action="store_true", help="store two months of jobs before the demo's first day"
+            "--history", action="store_true", help="store two months of outages and jobs before the demo's first day"
         )
         parser.add_argument("--dir", type=Path, help="directory of `simulate`; default: VAR_DIR/simulation/CLUSTER")
 
@@ -60,6 +60,7 @@ class Command(BaseCommand):
     def _store_history(self, directory: Path) -> None:
         cluster = Cluster.objects.get(name=cluster_name())
         until = events_of(cluster).values_list("at", flat=True)[0] - HISTORY
+        self.stdout.write(f"{store_outages(until=until)} outages of the last two months stored")
         stored = sum(store_history(cluster=cluster, directory=directory / "past", until=until, at=timezone.now()))
         self.stdout.write(f"{stored} jobs of the last two months stored")
 

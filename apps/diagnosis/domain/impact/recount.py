@@ -39,9 +39,9 @@ def mark_met_by(jobs: QuerySet[Job], *, baseline: bool = True) -> None:
 
 
 def recount_marked(*, at: datetime, limit: int = 50) -> int:
-    """Recount the impact of marked incidents, newest first; return how many."""
+    """Recount the impact of marked incidents, those that started last first; return how many."""
     resting = Impact.objects.filter(incident=OuterRef("incident"), counted_at__gt=at - PAUSE)
-    marked = DirtyImpact.objects.filter(~Exists(resting)).order_by("-incident_id")
+    marked = DirtyImpact.objects.filter(~Exists(resting)).order_by("-incident__started_at", "-incident_id")
     pks = list(marked.values_list("incident_id", flat=True).distinct()[:limit])
     for pk in pks:
         recount_impact(incident_id=pk, at=at)
