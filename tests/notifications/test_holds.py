@@ -143,7 +143,7 @@ def test_list_and_feeds_have_it(bring, browse, client, liaison, other_liaison, s
     hold(shifter, experiment=nova)
     hold(shifter)
     page = " ".join(browse(liaison).get("/notifications/").content.decode().split())
-    assert ">NOvA</a> is on hold: no new jobs start" in page
+    assert ">NOvA is on hold: no new jobs start</a>" in page
     row = Notification.objects.filter(user=liaison).first()
     opened = browse(liaison).get(f"/notifications/{row.pk}/")
     assert opened["Location"] == "/requests/holds/"

@@ -11,9 +11,11 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.desk import desk_of, sheet_of
 from apps.production.domain.discussion import write_comment
 from apps.production.domain.lifecycle.moves import SERVICES, approve_request, check_request, submit_request
+from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
-from apps.production.models import Request
+from apps.production.models import QueueState, Request
+from apps.progress.domain.forecast import keep_queue_forecasts
 from tests.factories.history import history
 from tests.factories.people import person
 from tests.factories.requests import AT, LATER, draft, request_in, stage
@@ -80,6 +82,26 @@ def test_approval_and_priority_are_one_step(waiting, approver):
     assert (now(other).state, now(other).level) == ("awaiting_approval", "")
     approve_request(request=now(other), by=approver, at=LATER, priority_class="low", priority=7, reason="It can wait.")
     assert (now(other).state, now(other).level) == ("queued", "low 7")
+
+
+@pytest.mark.parametrize("level", ["low", "normal", "high", "urgent"])
+def test_what_a_class_would_give_is_what_it_gives(waiting, nova, liaison, approver, level):
+    history(draft(liaison, nova))
+    for _ in range(3):
+        approve_request(
+            request=waiting(stages=(stage(jobs=1000),)), by=approver, at=LATER, priority_class="normal", reason="-"
+        )
+    QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
+    one = waiting(stages=(stage(jobs=1000),), deadline=(LATER + timedelta(days=20)).date())
+    row = next(row for row in desk_of(approver, at=LATER).rows if row.request == one)
+    prospect = sheet_of(row, user=approver, at=LATER).prospects[level]
+    approve_request(request=one, by=approver, at=LATER, priority_class=level, reason="So that it starts then.")
+    QueueState.objects.filter(pk=1).update(starts=12, starts_days=24)
+    keep_queue_forecasts(at=LATER)
+    stored = now(one)
+    assert prospect.rank == queue_ranks()[one.pk]
+    assert prospect.forecast.end == (stored.expected_end_early, stored.expected_end, stored.expected_end_late)
+    assert prospect.forecast.start[1] == stored.expected_start
 
 
 def test_decision_opens_the_next_request(waiting, approver, client):

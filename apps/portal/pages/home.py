@@ -86,7 +86,7 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
         "holds": wide_holds(user),
         "waste": wasted_hours(user, at=at),
         "as_of": totals_as_of(),
-        "your_turn": inbox_items(waiting.prefetch_related("attention")[:10], user, at),
+        "your_turn": inbox_items(waiting.prefetch_related("attention")[:5], user, at),
         "may_request": scope_of(user).has_anywhere(Role.LIAISON),
         "may_operate": is_opg(user),
         "no_role": not scope_of(user).roles,

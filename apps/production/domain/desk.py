@@ -17,7 +17,7 @@ from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.discussion import Thread, fields_of, threads_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimate_for, estimates_of
-from apps.production.domain.priority.shares import ranks_if_approved
+from apps.production.domain.priority.shares import Prospect, prospects_if_approved
 from apps.production.domain.slack import Slack
 from apps.production.models import Request, RequestRevision
 from apps.production.permissions import may_prioritise
@@ -95,8 +95,9 @@ class FieldGroup:
 class Sheet:
     """One request on the desk, for the user who decides on it.
 
-    `reviewed` is the version that the changes are counted from; None if no one has reviewed it yet. `ranks` by class
-    are those it would have if it were approved now. `removed` are the names of stages that are no longer there.
+    `reviewed` is the version that the changes are counted from; None if no one has reviewed it yet. `prospects` by
+    class are rank and end that it would have if it were approved now. `removed` are the names of stages that are no
+    longer there.
     """
 
     row: DeskRow
@@ -107,7 +108,7 @@ class Sheet:
     general: list[Thread]
     approval: Approval
     warnings: Warnings
-    ranks: dict[str, int]
+    prospects: dict[str, Prospect]
     may_prioritise: bool
 
     @property
@@ -134,7 +135,7 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
         [thread for thread in threads if not thread.first.field],
         approval_of(request, user, at),
         warnings_now(request, content, at=at),
-        ranks_if_approved(request, row.estimate, at=at) if sets_priority else {},
+        prospects_if_approved(request, row.estimate, at=at) if sets_priority else {},
         sets_priority,
     )
 

@@ -1,6 +1,6 @@
 """The queue as pages and API show it: lines with rank, score and expected start, in a fixed number of queries."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -131,6 +131,12 @@ def starts_in_order(rows: Iterable[tuple[Request, QueueEntry | None]], *, at: da
         found[request.pk] = expected_start(ahead=ahead, state=state, at=at, held=held, starts_on=soon)
         ahead += request.state == RequestState.QUEUED
     return found
+
+
+def starts_behind(request: Request, ahead: Sequence[int], *, at: datetime) -> list[Start]:
+    """Return the expected starts of a request behind these numbers of startable requests, in two queries."""
+    state, held = queue_state(), _held_by(request, experiments_on_hold())
+    return [expected_start(ahead=number, state=state, at=at, held=held) for number in ahead]
 
 
 def _place(request: Request, entry: QueueEntry, at: datetime) -> tuple[int | None, Start | None]:

@@ -13,7 +13,10 @@ from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.experiment_shares import Shares, read_shares
+from apps.production.domain.forecast import Forecast
+from apps.production.domain.priority.listing import starts_behind
 from apps.production.domain.priority.manual_moves import check_version, note_change
+from apps.production.domain.priority.queue_forecast import forecast_of_queued
 from apps.production.domain.priority.ranks import is_in_line
 from apps.production.domain.priority.rescoring import (
     facts_of,
@@ -23,7 +26,7 @@ from apps.production.domain.priority.rescoring import (
 from apps.production.domain.priority.score import sort_key, terms_of, total
 from apps.production.domain.priority.what_if import Shift, if_shares
 from apps.production.domain.reasons import checked_reason
-from apps.production.enums import RequestedPriority
+from apps.production.enums import RequestedPriority, RequestState
 from apps.production.models import MAX_WEIGHT, ExperimentShare, QueueEntry, Request
 from apps.production.permissions import may_set_shares
 
@@ -119,11 +122,30 @@ def ranks_by_class(request: Request, *, at: datetime) -> list[tuple[str, int]]:
     return [(RequestedPriority(value).label, rank) for value, rank in ranks.items()]
 
 
-def ranks_if_approved(request: Request, estimate: Estimate, *, at: datetime) -> dict[str, int]:
-    """Return the rank by class that a request with this estimate would have if it were approved now."""
+@dataclass(frozen=True)
+class Prospect:
+    """What a class would give a request: its rank, and start and end as far as they are known."""
+
+    rank: int
+    forecast: Forecast
+
+
+def prospects_if_approved(request: Request, estimate: Estimate, *, at: datetime) -> dict[str, Prospect]:
+    """Return by class what a request with this estimate would have if it were approved now."""
     size, days = estimate.core_seconds, estimate.days
-    entry = QueueEntry(request=request, core_seconds=size.mid if size else None, days=days.mid if days else None)
-    return _ranks_with(entry, RequestedPriority.values, request.priority, at)
+    entry = QueueEntry(
+        request=request,
+        core_seconds=size.mid if size else None,
+        days_low=days.low if days else None,
+        days=days.mid if days else None,
+        days_high=days.high if days else None,
+    )
+    ahead = _ahead_of(entry, RequestedPriority.values, request.priority, at)
+    starts = starts_behind(request, [startable for _, startable in ahead.values()], at=at)
+    return {
+        name: Prospect(before + 1, forecast_of_queued(entry, start, at=at))
+        for (name, (before, _)), start in zip(ahead.items(), starts, strict=True)
+    }
 
 
 def _queued(request: Request) -> QueueEntry | None:
@@ -133,14 +155,20 @@ def _queued(request: Request) -> QueueEntry | None:
 
 def _ranks_with(entry: QueueEntry | None, classes: Sequence[str], number: int | None, at: datetime) -> dict[str, int]:
     """Return the rank of an entry with each of these classes, in one query; empty without an entry."""
-    if entry is None:
-        return {}
+    return {name: before + 1 for name, (before, _) in _ahead_of(entry, classes, number, at).items()} if entry else {}
+
+
+def _ahead_of(
+    entry: QueueEntry, classes: Sequence[str], number: int | None, at: datetime
+) -> dict[str, tuple[int, int]]:
+    """Return how many requests would be ahead of an entry in each class, and how many of them can start."""
     facts, today = facts_of(entry, read_shares()), timezone.localdate(at)
-    ahead = {}
+    counts = {}
     for place, priority_class in enumerate(classes):
         score = total(terms_of(replace(facts, priority_class=priority_class, number=number), today=today))
         key = sort_key(score, entry.request.submitted_at or at)
         before = Q(sort_key__gt=key) | Q(sort_key=key, tie__lt=float(entry.request_id))
-        ahead[f"ahead_{place}"] = Count("pk", filter=before)
-    counts = QueueEntry.objects.filter(is_queued=True).exclude(pk=entry.request_id).aggregate(**ahead)
-    return {priority_class: counts[f"ahead_{place}"] + 1 for place, priority_class in enumerate(classes)}
+        counts[f"ahead_{place}"] = Count("pk", filter=before)
+        counts[f"startable_{place}"] = Count("pk", filter=before & Q(request__state=RequestState.QUEUED))
+    found = QueueEntry.objects.filter(is_queued=True).exclude(pk=entry.request_id).aggregate(**counts)
+    return {name: (found[f"ahead_{place}"], found[f"startable_{place}"]) for place, name in enumerate(classes)}
