@@ -35,6 +35,7 @@ PARTS = {
     "prometheus": Part(("prometheus", "prometheus-alertmanager"), ("prometheus", "prometheus-alertmanager")),
     "icinga2": Part(("icinga2", "curl"), ("icinga2-bin", "curl")),
     "nagios": Part(("nagios4", "curl"), ("nagios4-core", "curl")),
+    "zabbix": Part(("zabbix_server", "php"), ("zabbix-server-pgsql", "zabbix-frontend-php", "php-cli", "php-pgsql")),
     "elasticsearch": JAVA,
     "kafka": JAVA,
 }

@@ -3,6 +3,7 @@
 Redirects are not followed.
 """
 
+import json
 import time
 from netrc import NetrcParseError, netrc
 from typing import Any
@@ -36,9 +37,12 @@ def fetch(*, feed: str, url: str) -> bytes:
     """Return the answers of a source, one a line if its feed asks for several. Raises `PullFailed`."""
     _check_host(url)
     addresses = _addresses(feed, url)
+    login, password = _credentials(urlsplit(url).hostname or "")
     question = FEEDS.get(feed).question
+    if question and login == "auth":
+        question = json.dumps([{**part, "auth": password} for part in json.loads(question)]).encode()
     ends = time.monotonic() + SECONDS
-    with urllib3.PoolManager(headers=_credentials(urlsplit(url).hostname or "")) as pool:
+    with urllib3.PoolManager(headers=_identification(login, password)) as pool:
         return b"\n".join(_ask(pool, address, question, ends) for address in addresses)
 
 
@@ -94,17 +98,21 @@ def _check_host(url: str) -> None:
         raise PullFailed(f"{place} is not allowed. An admin can add it to FEED_HOSTS.")
 
 
-def _credentials(host: str) -> dict[str, str]:
-    """Return the headers that identify the portal to a host; the login `bearer` makes a token of the password."""
+def _credentials(host: str) -> tuple[str, str]:
+    """Return login and password of the portal at a host, empty if it has none."""
     if not settings.FEED_NETRC:
-        return {}
+        return "", ""
     try:
         found = netrc(settings.FEED_NETRC).authenticators(host)
     except (OSError, NetrcParseError) as error:
         raise PullFailed(f"FEED_NETRC cannot be read: {error}") from error
-    if found is None:
+    return (found[0], found[2]) if found else ("", "")
+
+
+def _identification(login: str, password: str) -> dict[str, str]:
+    """Return the headers for a login: `bearer` has a token as password, and that of `auth` is in the question."""
+    if login in ("", "auth"):
         return {}
-    login, _, password = found
     if login == "bearer":
         return {"Authorization": f"Bearer {password}"}
     return urllib3.make_headers(basic_auth=f"{login}:{password}")
