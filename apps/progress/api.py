@@ -12,6 +12,7 @@ from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from apps.accounts.api import ApiRequest, ApiViewSet
 from apps.production.api.routes import OfRequests
+from apps.progress.domain.points import PointProgress, PointStage
 from apps.progress.domain.production_report import read_frozen, report_of
 from apps.progress.domain.progress import RequestNow, StageNow, progress_now
 from apps.progress.models import ProductionReport, WeeklyReport
@@ -58,6 +59,25 @@ class StageProgressReader(serializers.Serializer[StageNow]):
         return AcceptanceReader(stage).data if stage.acceptance else None
 
 
+class PointStageReader(serializers.Serializer[PointStage]):
+    """The jobs of one stage at one point."""
+
+    stage = serializers.CharField()
+    output_dataset = serializers.CharField()
+    jobs_asked = serializers.IntegerField(source="wanted", allow_null=True)
+    done = serializers.IntegerField(source="completed")
+    failed = serializers.IntegerField()
+    in_scheduler = serializers.IntegerField()
+
+
+class PointReader(serializers.Serializer[PointProgress]):
+    """One point of a parameter scan, by the jobs that the portal submitted."""
+
+    number = serializers.IntegerField(source="point.number")
+    values = serializers.DictField(source="point.values", child=serializers.CharField())
+    stages = PointStageReader(many=True)
+
+
 class ProgressReader(serializers.Serializer[RequestNow]):
     """The progress of a request: `as_of` of finished jobs, `queue_as_of` of queued and running ones.
 
@@ -75,6 +95,7 @@ class ProgressReader(serializers.Serializer[RequestNow]):
     expected_basis = serializers.CharField(source="forecast.basis")
     expected_as_of = serializers.DateTimeField(source="forecast.at", allow_null=True)
     stages = StageProgressReader(many=True)
+    points = PointReader(many=True, help_text="Of a parameter scan; empty without one.")
 
 
 class ProgressViewSet(OfRequests):

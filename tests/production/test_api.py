@@ -194,7 +194,7 @@ def test_list_filters_and_keeps_its_query_count(nova, liaison, approver, api, dj
 def test_list_leaves_out_what_is_at_the_address_of_each(nova, liaison, api):
     key = draft(liaison, nova).key
     row, whole = api(liaison).get(LIST).json()["results"][0], api(liaison).get(f"{LIST}{key}/").json()
-    assert whole.keys() - row.keys() == {"purpose", "priority_reason", "arguments", "stages"}
+    assert whole.keys() - row.keys() == {"purpose", "priority_reason", "scan", "points", "arguments", "stages"}
     assert row == {name: whole[name] for name in row}
 
 

@@ -94,8 +94,18 @@ NEEDS = one(services=("samweb",))
 GOOD = content()
 EARLIER, LATER = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 9, tzinfo=UTC)
 
+
 #: Rule: where it fires (content, facts, path), and what is nearest to it without firing (content, facts).
+def scan(text="energy = 1, 2", /, **changes):
+    values = {"configuration": "reco_{energy}.fcl", "output_dataset": "mc_{energy}", **changes}
+    return content(scan=text, stages=(stage("reco", **values),))
+
+
 CASES = {
+    "scan_readable": ((scan("energy: 1, 2"), FACTS, "scan"), (scan(), FACTS)),
+    "scan_used": ((scan(configuration="reco.fcl"), FACTS, "scan"), (scan(), FACTS)),
+    "scan_outputs": ((scan(output_dataset="mc"), FACTS, "stages.0.output_dataset"), (scan(), FACTS)),
+    "scan_shares": ((scan(jobs=401), FACTS, "stages.0.jobs"), (scan(jobs=400), FACTS)),
     "lengths": ((content(title="x" * 201), FACTS, "title"), (content(title="x" * 200), FACTS)),
     "stage_count": ((content(stages=(stage(),) * 101), FACTS, "stages"), (content(stages=(stage(),) * 100), FACTS)),
     "number_ranges": ((one(events=0), FACTS, "stages.0.events"), (one(events=1), FACTS)),

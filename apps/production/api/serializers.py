@@ -13,6 +13,7 @@ from apps.core.errors import InvalidFields
 from apps.production.domain.checks.facts import basic_facts
 from apps.production.domain.checks.report import check_shape
 from apps.production.domain.content.model import MAX_STAGES, STAGE_FIELDS, RequestContent
+from apps.production.domain.content.scan import read_scan
 from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.domain.types.arguments import Argument
@@ -109,10 +110,14 @@ class RequestReader(RequestRow):
     """A request; write it with the `version` you have read, so that nothing of others is overwritten."""
 
     stages = StageReader(many=True, read_only=True)
+    points = serializers.SerializerMethodField(help_text="Points of the parameter scan; 1 without one.")
 
     class Meta(RequestRow.Meta):
-        fields = [*RequestRow.Meta.fields, "purpose", "priority_reason", "arguments", "stages"]
+        fields = [*RequestRow.Meta.fields, "purpose", "priority_reason", "scan", "points", "arguments", "stages"]
         read_only_fields = fields
+
+    def get_points(self, request: Request) -> int:
+        return read_scan(request.scan).count
 
 
 def _field(argument: Argument) -> serializers.Field[Any, Any, Any, Any]:

@@ -28,6 +28,7 @@ class Migration(migrations.Migration):
                 ('title', models.CharField(blank=True, max_length=200)),
                 ('campaign', models.CharField(blank=True, help_text='Name of a group of requests of the experiment.', max_length=64)),
                 ('purpose', models.TextField(blank=True)),
+                ('scan', models.TextField(blank=True, help_text='Parameters and values, one per line: energy = 1, 2, 5.')),
                 ('deadline', models.DateField(blank=True, null=True)),
                 ('requested_priority', models.CharField(choices=[('low', 'low'), ('normal', 'normal'), ('high', 'high'), ('urgent', 'urgent')], default='normal', max_length=16)),
                 ('priority_reason', models.TextField(blank=True)),
@@ -567,6 +568,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='request',
             index=models.Index(condition=models.Q(('campaign', ''), _negated=True), fields=['experiment', 'campaign'], name='request_campaign'),
+        ),
+        migrations.AddIndex(
+            model_name='request',
+            index=models.Index(condition=models.Q(('scan', ''), _negated=True), fields=['experiment'], name='request_scans'),
         ),
         migrations.AddConstraint(
             model_name='request',

@@ -48,6 +48,7 @@ class Request(models.Model):
     title = models.CharField(max_length=200, blank=True)
     campaign = models.CharField(max_length=64, blank=True, help_text="Name of a group of requests of the experiment.")
     purpose = models.TextField(blank=True)
+    scan = models.TextField(blank=True, help_text="Parameters and values, one per line: energy = 1, 2, 5.")
     deadline = models.DateField(null=True, blank=True)
     requested_priority = models.CharField(
         max_length=16, choices=RequestedPriority, default=RequestedPriority.NORMAL.value
@@ -166,6 +167,7 @@ class Request(models.Model):
             _words_of("key", "request_words_of_key"),
             _words_of("title", "request_words_of_title"),
             models.Index(fields=["experiment", "campaign"], condition=~Q(campaign=""), name="request_campaign"),
+            models.Index(fields=["experiment"], condition=~Q(scan=""), name="request_scans"),
         ]
 
     def __str__(self) -> str:

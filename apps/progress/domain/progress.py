@@ -1,6 +1,6 @@
 """Progress of a request by stage, from the hourly totals and the last reading of the queues."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.utils import timezone
@@ -14,6 +14,7 @@ from apps.production.domain.outputs.counts import counts_of, is_located, must_be
 from apps.production.enums import RequestState
 from apps.production.models import Request, StageAcceptance, StageCounts
 from apps.progress.domain.expected_end import expected_ends, is_done, why_no_end
+from apps.progress.domain.points import PointProgress, points_of
 from apps.progress.domain.stage_counts import StageProgress, progress_of
 from apps.submission.domain.submissions import sent_here
 
@@ -69,7 +70,7 @@ class RequestNow:
 
     `is_short`: the request is running and some of its jobs finished without completing; `by_portal`: and the portal
     submits its jobs; `has_claims`: other jobs name it without proof. `queue_unknown` names the clusters that
-    have not answered.
+    have not answered. `points` are those of a parameter scan.
     """
 
     request: Request
@@ -80,6 +81,7 @@ class RequestNow:
     is_short: bool = False
     by_portal: bool = False
     has_claims: bool = False
+    points: list[PointProgress] = field(default_factory=list)
 
     @property
     def wanted(self) -> int:
@@ -90,6 +92,10 @@ class RequestNow:
     def completed(self) -> int:
         """Return how many of the requested jobs have completed; a surplus does not count."""
         return sum(min(one.row.completed, one.row.wanted or 0) for one in self.stages)
+
+    @property
+    def points_done(self) -> int:
+        return sum(one.is_done for one in self.points)
 
     @property
     def part_done(self) -> float | None:
@@ -158,7 +164,9 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
         if stage.row.wanted is not None
     )
     by_portal = is_short and bool(sent_here([request.pk]))
-    return RequestNow(request, stages, as_of, queue_as_of, unknown, is_short, by_portal, has_claims(request))
+    return RequestNow(
+        request, stages, as_of, queue_as_of, unknown, is_short, by_portal, has_claims(request), points_of(request)
+    )
 
 
 def _stored_end(request: Request, row: StageProgress, acceptance: StageAcceptance | None) -> Expected:

@@ -1,7 +1,7 @@
 """The facts of a request's output, from totals, counts and posts, in a fixed number of queries."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,9 +13,10 @@ from django.urls import reverse
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.enums import ANY_FAILURE
 from apps.production.domain.checks.facts import UNCLAIMED
+from apps.production.domain.content.scan import read_scan
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import QUANTITIES, counts_of
-from apps.production.domain.outputs.datasets import CatalogueError, catalogue_of
+from apps.production.domain.outputs.datasets import CatalogueError, Dataset, catalogue_of
 from apps.production.models import Request, Stage, StageCounts
 from apps.progress.domain.stage_counts import StageProgress, progress_of
 from apps.quality.checks.facts import Catalogued, Facts, Files, Histogram, JobSums, LogSample, Posted, StageFacts
@@ -29,15 +30,25 @@ EXTREMES = 20
 
 def ask_catalogue(request: Request) -> tuple[dict[str, Catalogued], str]:
     """Return the outputs in the dataset catalogue, or why it cannot be queried. Not in a transaction."""
-    names = {stage.output_dataset for stage in request.stages.all()} - {""}
+    written = {stage.output_dataset for stage in request.stages.all()} - {""}
+    points = read_scan(request.scan).points
+    datasets = {name: {point.text(name) for point in points} or {name} for name in written}
     try:
         catalogue = catalogue_of(settings.DATASET_CATALOGUE)
-        found = catalogue.find(names) if catalogue else {}
+        found = catalogue.find(set().union(*datasets.values())) if catalogue else {}
     except CatalogueError as error:
         return {}, f"The catalogue cannot be queried: {error}"
     except Exception as error:  # a third party's catalogue may raise anything
         return {}, f"The catalogue cannot be queried ({type(error).__name__})."
-    return {name: Catalogued(name=name, files=one.files, events=one.events) for name, one in found.items()}, ""
+    there = {name: [found[one] for one in sorted(names) if one in found] for name, names in datasets.items()}
+    return {name: _together(name, rows) for name, rows in there.items() if len(rows) == len(datasets[name])}, ""
+
+
+def _together(name: str, rows: Sequence[Dataset]) -> Catalogued:
+    """Return the sums over datasets, those of the points of a scan; a sum is None if a part is unknown."""
+    files, events = [row.files for row in rows], [row.events for row in rows]
+    sums = [None if None in each else sum(filter(None, each)) for each in (files, events)]
+    return Catalogued(name=name, files=sums[0], events=sums[1])
 
 
 def gather(request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_error: str = "") -> Facts:

@@ -22,10 +22,13 @@ from apps.submission.domain.submissions import write_ranges
 from apps.submission.models import Submission
 
 
-def plans_of(request: Request, *, test_events: int = 0) -> list[StagePlan]:
-    """Return the plan of each stage, or of its test with at most `test_events` events. Raises `InvalidFields`."""
+def plans_of(request: Request, *, test_events: int = 0, job: int = 0) -> list[StagePlan]:
+    """Return the plan of each stage, or of its test with at most `test_events` events. Raises `InvalidFields`.
+
+    Those of a scan are for the point of `job`.
+    """
     content, stages = content_of(request), range(len(request.stages.all()))
-    return [plan_stage(key=request.key, content=content, position=n, test_events=test_events) for n in stages]
+    return [plan_stage(key=request.key, content=content, position=n, test_events=test_events, job=job) for n in stages]
 
 
 def adapter_that_submits(cluster: Cluster) -> Submits:

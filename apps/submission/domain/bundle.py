@@ -1,7 +1,6 @@
 """The scripts of a request as one tar, to be submitted to a Slurm by hand."""
 
 import io
-import math
 import shlex
 import tarfile
 from datetime import datetime
@@ -9,9 +8,10 @@ from datetime import datetime
 from apps.clusters.schedulers.base import BatchJob
 from apps.clusters.schedulers.slurm.submission import options_of
 from apps.core.errors import InvalidFields
+from apps.production.domain.content.scan import scan_of
+from apps.production.domain.content.stages import content_of
 from apps.production.models import Request
-from apps.submission.domain.arrays import plans_of
-from apps.submission.domain.scripts import StagePlan, write_script
+from apps.submission.domain.scripts import StagePlan, plan_stage, write_script
 
 ARRAY_SIZE = 1000
 _README = """Jobs of {key}: {title}
@@ -20,7 +20,8 @@ submit.sh sends every stage with sbatch, each to start when all jobs of the one 
 
     ./submit.sh [options of sbatch for every stage, such as --account=nova --partition=long]
 
-stage-N.sh is the script of stage N. Task n of its array is job first + n; `first` is its argument, or 0.
+stage-N.sh is the script of stage N; of a parameter scan, stage-N-point-M.sh is that of point M.
+Task n of its array is job first + n; `first` is its argument, or 0.
 The portal finds the jobs by OPSPORTAL_REQUEST and OPSPORTAL_STAGE in their environment, and counts them
 if their account or user belongs to the experiment. It does not know when this is submitted: do it once, and
 not if the portal submits the jobs itself.
@@ -29,12 +30,12 @@ not if the portal submits the jobs itself.
 
 def write_bundle(*, request: Request, at: datetime) -> bytes:
     """Return a tar with one script for each stage, a README and a script that submits them. Raises `InvalidFields`."""
-    plans = plans_of(request)
+    plans = _plans(request)
     if any(plan.takes_files for plan in plans):
         raise InvalidFields(
             {"workflow": ["Jobs of this request are made of files as they arrive; they cannot be bundled."]}
         )
-    files = {f"stage-{plan.position + 1}.sh": write_script(plan, first=None) for plan in plans}
+    files = {_script_name(plan): write_script(plan, first=None) for plan in plans}
     files["submit.sh"] = _submit_script(plans)
     files["README"] = _README.format(key=request.key, title=" ".join(request.title.split()))
     packed = io.BytesIO()
@@ -48,24 +49,40 @@ def write_bundle(*, request: Request, at: datetime) -> bytes:
     return packed.getvalue()
 
 
+def _plans(request: Request) -> list[StagePlan]:
+    """Return the plan of each stage; of a scan, those of all its points."""
+    content = content_of(request)
+    return [
+        plan_stage(
+            key=request.key, content=content, position=position, job=point * scan_of(content).jobs_each(stage.jobs)
+        )
+        for position, stage in enumerate(content.stages)
+        for point in range(scan_of(content).count)
+    ]
+
+
+def _script_name(plan: StagePlan) -> str:
+    return f"stage-{plan.position + 1}{f'-point-{plan.point + 1}' if plan.points > 1 else ''}.sh"
+
+
 def _submit_script(plans: list[StagePlan]) -> str:
     lines = ["#!/bin/bash", "set -eu", 'cd -- "$(dirname -- "$0")"', "after=()"]
     for plan in plans:
         environment = {name: text for name, text in plan.variables.items() if name != "OPSPORTAL_RELEASE"}
         lines += [f"export {name}={shlex.quote(text)}" for name, text in environment.items()]
-        lines.append("ids=")
-        for part in range(math.ceil(plan.jobs / ARRAY_SIZE)):
-            first = part * ARRAY_SIZE
+        lines += ["ids="] if plan.point == 0 else []
+        jobs = range(plan.jobs)[plan.point * plan.jobs_each :][: plan.jobs_each]
+        for first in jobs[::ARRAY_SIZE]:
             job = BatchJob(
                 name=f"{plan.request_key}.{plan.position + 1}",
                 script="",
-                tasks=min(ARRAY_SIZE, plan.jobs - first),
+                tasks=min(ARRAY_SIZE, jobs[-1] + 1 - first),
                 time_limit_seconds=plan.wall_seconds,
                 memory_bytes=plan.memory_bytes,
                 environment=environment,
             )
             options = shlex.join(options_of(job))
-            sbatch = f'sbatch {options} "${{after[@]}}" "$@" stage-{plan.position + 1}.sh {first}'
+            sbatch = f'sbatch {options} "${{after[@]}}" "$@" {_script_name(plan)} {first}'
             lines += [f"id=$({sbatch})", 'ids="$ids:${id%%;*}"', f'echo "stage {plan.position + 1}: job $id"']
-        lines.append('after=("--dependency=afterok$ids")')
+        lines += ['after=("--dependency=afterok$ids")'] if plan.point == plan.points - 1 else []
     return "\n".join(lines) + "\n"

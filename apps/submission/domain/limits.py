@@ -99,7 +99,7 @@ def _cut(pk: int, at: datetime) -> Submission | None:
     submission.request = request
     numbers = indices_of(submission)
     try:
-        plan = plans_of(request)[submission.position]
+        plan = plans_of(request, job=submission.first)[submission.position]
     except InvalidFields as error:
         log.warning("%s cannot be cut: %s", submission, error)
         return None

@@ -10,6 +10,7 @@ from django.db.models import Max
 from apps.accounts.models import Principal
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.options import MAX_TEST_EVENTS, SubmissionOptions
+from apps.production.domain.content.scan import read_scan
 from apps.production.domain.content.stages import with_stages
 from apps.production.domain.holds import hold_of
 from apps.production.enums import PORTAL, RequestState
@@ -53,8 +54,10 @@ def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submi
             if first < wanted or not wanted:
                 if hold_of(request, stage):
                     return None
-                tasks = min(array_size(assignment, options_of(assignment.cluster)), wanted - first)
-                return _plan(assignment, plans_of(request)[stage.position], at, first=first, tasks=tasks)
+                # No array has jobs of two points of a scan: its script is that of one.
+                each = read_scan(request.scan).jobs_each(wanted)
+                tasks = min(array_size(assignment, options_of(assignment.cluster)), wanted - first, each - first % each)
+                return _plan(assignment, plans_of(request, job=first)[stage.position], at, first=first, tasks=tasks)
             if standing.completed < wanted:
                 return None
         if not standing.is_located:  # the next stage reads its outputs from the catalogue
@@ -113,7 +116,7 @@ def plan_retry(
     *, submission: Submission, request: Request, indices: Sequence[int], by: Principal, at: datetime, reason: str
 ) -> Submission:
     """Plan these jobs of a submission again. Raises `InvalidFields` if the stage cannot run."""
-    plan, where = plans_of(request)[submission.position], submission.cluster
+    plan, where = plans_of(request, job=submission.first)[submission.position], submission.cluster
     retry = {"indices": indices, "retry_of": submission}
     return plan_jobs(request=request, cluster=where, plan=plan, by=by, at=at, reason=reason, **retry)
 

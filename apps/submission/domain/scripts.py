@@ -10,6 +10,7 @@ from typing import Any
 from apps.core.errors import InvalidFields
 from apps.jobs.enums import DEBUG_STAGE
 from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.scan import at_point, scan_of
 from apps.production.domain.types.declaration import Command
 from apps.submission.enums import Purpose
 
@@ -39,6 +40,9 @@ class StagePlan:
     jobs: int
     events: int
     first_seed: int
+    #: The point of a scan that it is for, from 0, and how many points share the jobs and events.
+    point: int = 0
+    points: int = 1
     memory_bytes: int
     wall_seconds: int
     test_events: int = 0
@@ -46,6 +50,11 @@ class StagePlan:
     takes_files: bool = False
     reads_dataset: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def jobs_each(self) -> int:
+        """The number of jobs of one point of a scan; without one, of the stage."""
+        return self.jobs // self.points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,12 +89,16 @@ def plan_stage(
     position: int,
     purpose: Purpose = Purpose.PRODUCTION,
     test_events: int = 0,
+    job: int = 0,
 ) -> StagePlan:
-    """Plan the jobs of a stage, or its test with at most `test_events`.
+    """Plan the jobs of a stage, or its test with at most `test_events`; of a scan, the jobs of the point of `job`.
 
     Raises `InvalidFields` with everything that prevents it.
     """
     purpose = Purpose.TEST if test_events else purpose
+    scan, whole = scan_of(content), content.stages[position]
+    point = scan.point_of(job, whole.jobs)
+    content = at_point(content, point)
     stage = content.stages[position]
     by_file = content.workflow.takes_files
     texts = _texts(key, content, position, purpose)
@@ -108,8 +121,10 @@ def plan_stage(
         position=position,
         name=stage.name,
         words=tuple(words),
-        jobs=0 if by_file else stage.jobs or 0,
-        events=0 if by_file else stage.events or 0,
+        jobs=0 if by_file else whole.jobs or 0,
+        events=0 if by_file else whole.events or 0,
+        point=point.index if point else 0,
+        points=scan.count,
         first_seed=seed if isinstance(seed, int) else 1,
         memory_bytes=stage.memory_bytes or 0,
         wall_seconds=stage.wall_seconds or 0,
@@ -121,6 +136,7 @@ def plan_stage(
             "OPSPORTAL_REQUEST": key,
             "OPSPORTAL_STAGE": stage_in_environment(stage.name, purpose),
             "OPSPORTAL_RELEASE": stage.release,
+            **({"OPSPORTAL_POINT": str(point.number)} if point else {}),
         },
     )
 
@@ -146,7 +162,10 @@ def write_script(
         index = [f"indices=({' '.join(map(str, indices))})", "index=${indices[$task]}"]
     else:
         index = [f"first={'${1:-0}' if first is None else first}", "index=$((first + task))"]
-    base, more = divmod(plan.events, plan.jobs or 1)
+    base, more = divmod(plan.events // plan.points, plan.jobs_each or 1)
+    # Each point divides its own events among its own jobs.
+    job = f"(index - {plan.point * plan.jobs_each})" if plan.point else "index"
+    before = f"{plan.point * (plan.events // plan.points)} + " if plan.point else ""
     if plan.test_events:
         base, more = min(base, plan.test_events) if base else plan.test_events, 0
     reads_all = (plan.reads_dataset or not plan.events) and not plan.test_events
@@ -158,11 +177,11 @@ def write_script(
         *exports,
         "task=${SLURM_ARRAY_TASK_ID:-0}",
         *index,
-        f"extra=$((index < {more} ? index : {more}))",
+        f"extra=$(({job} < {more} ? {job} : {more}))",
         "export OPSPORTAL_JOB_INDEX=$index",
         f"export OPSPORTAL_JOB_COUNT={plan.jobs}",
-        f"export OPSPORTAL_FIRST_EVENT=$((index * {base} + extra + 1))",
-        f"export OPSPORTAL_EVENTS_PER_JOB=$(({base} + (index < {more})))",
+        f"export OPSPORTAL_FIRST_EVENT=$(({before}{job} * {base} + extra + 1))",
+        f"export OPSPORTAL_EVENTS_PER_JOB=$(({base} + ({job} < {more})))",
         f"export OPSPORTAL_SEED=$(({plan.first_seed} + index))",
         f"export OPSPORTAL_MOST_EVENTS={'-1' if reads_all else '$OPSPORTAL_EVENTS_PER_JOB'}",
         *_files(files or {}),

@@ -20,6 +20,7 @@ from apps.core.models import Event
 from apps.production.domain.checks.base import Facts, Offer, Other, ServiceNow, StageBefore, Window
 from apps.production.domain.checks.rules.declared import runs as runs_in
 from apps.production.domain.content.model import RequestContent
+from apps.production.domain.content.scan import at_point, read_scan, scan_of
 from apps.production.domain.estimates.figures import estimate
 from apps.production.domain.estimates.past import past_at_once, past_stages, stage_names
 from apps.production.domain.forecast import forecast_of
@@ -35,6 +36,8 @@ _S = RequestState
 UNCLAIMED = (_S.DRAFT, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED)
 #: How many earlier requests, the newest, count for the usual services of a stage.
 MOST_BEFORE = 100
+#: How many stages of earlier scans, the newest, count for the datasets that other requests write.
+MOST_SCANS = 200
 
 
 def basic_facts(at: datetime) -> Facts:
@@ -57,7 +60,7 @@ def facts_for(
         earlier = earlier.exclude(pk=request.pk)
     past = past_stages(stage_names(content.stages), experiment)
     outputs = {row.output_dataset for rows in past.values() for row in rows}
-    named = {name for stage in content.stages for name in (stage.input_dataset, stage.output_dataset)}
+    named = _datasets(content)
     written_by, foreign = _writers(named - {""}, experiment, request)
     # Datasets of other experiments are treated like absent ones, so that their names are not confirmed.
     datasets, fault = find_datasets((outputs | named) - {""} - foreign)
@@ -156,6 +159,13 @@ def _ends(name: str) -> dict[str, Case]:
     }
 
 
+def _datasets(content: RequestContent) -> set[str]:
+    """Return the datasets that the stages read and write, at each point of a scan."""
+    at_points = (at_point(content, point) for point in scan_of(content).points)
+    chains = [content.stages, *(one.stages for one in at_points)]
+    return {name for chain in chains for stage in chain for name in (stage.input_dataset, stage.output_dataset)}
+
+
 def _writers(
     names: set[str], experiment: Experiment, request: Request | None
 ) -> tuple[Mapping[str, str], frozenset[str]]:
@@ -163,6 +173,11 @@ def _writers(
     rows = Stage.objects.filter(output_dataset__in={name for name in names if "\0" not in name})
     rows = rows.exclude(request__state__in=UNCLAIMED).exclude(request=request)
     found = list(rows.order_by("-pk").values_list("output_dataset", "request__key", "request__experiment_id"))
+    scans = Stage.objects.filter(request__experiment=experiment).exclude(request__scan="").exclude(request=request)
+    scans = scans.exclude(request__state__in=UNCLAIMED).order_by("-pk")
+    for output, text, key in scans.values_list("output_dataset", "request__scan", "request__key")[:MOST_SCANS]:
+        written = {point.text(output) for point in read_scan(text).points}
+        found += [(name, key, experiment.pk) for name in written & names]
     own = {name: key for name, key, owner in found if owner == experiment.pk}
     return own, frozenset(name for name, _, owner in found if owner != experiment.pk) - own.keys()
 

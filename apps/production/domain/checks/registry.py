@@ -13,10 +13,11 @@ from apps.production.domain.checks.rules import (
     keep_up,
     releases,
     runs_and_seeds,
+    scans,
     services,
 )
 
-_MODULES = (draft, fields, chain, jobs, keep_up, runs_and_seeds, datasets, services, releases)
+_MODULES = (draft, fields, chain, jobs, keep_up, scans, runs_and_seeds, datasets, services, releases)
 RULES: Registry[Rule] = Registry(
     group="opsportal.request_checks",
     builtins={

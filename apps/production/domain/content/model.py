@@ -86,6 +86,7 @@ class RequestContent:
     title: Text = ""
     campaign: Text = ""
     purpose: Text = ""
+    scan: Text = ""
     deadline: Annotated[date | None, BeforeValidator(_day)] = None
     requested_priority: Text = RequestedPriority.NORMAL
     priority_reason: Text = ""

@@ -42,6 +42,8 @@ def obstacles(one: KeyedContent, other: KeyedContent) -> list[str]:
     a, b = one.content, other.content
     if a.workflow.key != b.workflow.key or a.workflow.number != b.workflow.number:
         return [f"It has another type: {b.workflow.title}, version {b.workflow.number}."]
+    if a.scan.strip() or b.scan.strip():
+        return ["Parameter scans cannot be combined, as their jobs are divided among their points."]
     if len(a.stages) != len(b.stages) or not a.stages:
         return [f"It has {len(b.stages)} stages, but {one.key} has {len(a.stages)}."]
     found = list(_argument_obstacles(a, b))

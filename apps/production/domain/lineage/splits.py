@@ -65,7 +65,9 @@ def split_counts(content: RequestContent) -> dict[SplitUnit, int]:
 
 
 def refusal_to_split(content: RequestContent) -> str:
-    """Return why requests of this type can never be split, or an empty text."""
+    """Return why a scan, or a request of this type, can never be split, or an empty text."""
+    if content.scan.strip():
+        return "Its jobs are divided among the points of its parameter scan. Clone it with fewer values instead."
     if not content.workflow.argument("stop_on"):
         return ""
     return (

@@ -9,6 +9,7 @@ from django.utils.safestring import SafeString
 from apps.core.domain import quantities
 from apps.core.models import Event
 from apps.production.domain.checks.rules import declared
+from apps.production.domain.content.scan import read_scan
 from apps.production.enums import PHASES, RequestState
 from apps.production.models import Request
 
@@ -34,6 +35,12 @@ def ordinal(rank: int | None) -> str:
         return "–"
     suffix = "th" if rank % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
     return f"{rank}{suffix}"
+
+
+@register.filter
+def points_in(scan: str) -> int:
+    """The number of points of a parameter scan; 0 without one, or while it has faults."""
+    return len(read_scan(scan).points)
 
 
 @register.filter

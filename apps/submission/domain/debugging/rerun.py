@@ -119,7 +119,9 @@ def _debug_run(
     job: Job, profile: DebugProfile, origin: Submission, index: int, request: Request, by: User, at: datetime
 ) -> Submission:
     """Return the unsaved row: the same job of the stage, with the changes of the profile."""
-    plan = plan_stage(key=request.key, content=content_of(request), position=origin.position, purpose=Purpose.DEBUG)
+    plan = plan_stage(
+        key=request.key, content=content_of(request), position=origin.position, purpose=Purpose.DEBUG, job=index
+    )
     files = {}
     if plan.takes_files:
         files = {

@@ -1,12 +1,33 @@
 """Rules for datasets, by the catalogue and by what other requests write."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stage_rule, stages
+from apps.production.domain.checks.base import Facts, Fix, Problem, Rule, Severity, rule, stage_rule, stages
 from apps.production.domain.checks.rules.declared import number
 from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.scan import at_point, scan_of
 
 
+def at_each_point(whole: Rule) -> Rule:
+    """Make a rule look at the datasets of each point of a scan; each field has at most one problem."""
+
+    def check_points(content: RequestContent, facts: Facts) -> Iterator[Problem]:
+        points = scan_of(content).points
+        if not points:
+            yield from whole(content, facts)
+            return
+        seen: set[str] = set()
+        for point in points:
+            for found in whole(at_point(content, point), facts):
+                if found.path not in seen:
+                    yield Problem(found.path, f"At {point.words}: {found.message}")
+                seen.add(found.path)
+
+    return replace(whole, check=check_points)
+
+
+@at_each_point
 @stage_rule(Severity.WARNING)
 def output_unique(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """No other request writes to the same dataset."""
@@ -21,6 +42,7 @@ def catalogue_available(content: RequestContent, facts: Facts) -> Iterator[Probl
         yield Problem("stages", f"Datasets could not be checked: {facts.catalogue_fault}")
 
 
+@at_each_point
 @stage_rule(Severity.WARNING)
 def output_is_new(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """The catalogue has no dataset with the name of an output yet."""
@@ -30,6 +52,7 @@ def output_is_new(stage: StageContent, facts: Facts) -> Iterator[Problem]:
         yield Problem("output_dataset", f"This dataset already exists{holds}. The output would be added to it.")
 
 
+@at_each_point
 @rule(Severity.ERROR)
 def input_exists(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """An input dataset is in the catalogue or written by a request."""
@@ -44,6 +67,7 @@ def input_exists(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             yield Problem(f"{path}.input_dataset", why)
 
 
+@at_each_point
 @stage_rule(Severity.ERROR)
 def input_not_empty(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """An input dataset has files and events."""
@@ -52,6 +76,7 @@ def input_not_empty(stage: StageContent, facts: Facts) -> Iterator[Problem]:
         yield Problem("input_dataset", "This dataset is empty in the catalogue.")
 
 
+@at_each_point
 @rule(Severity.WARNING)
 def input_counts(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The numbers of events and files to read match the input dataset."""

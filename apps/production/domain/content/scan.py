@@ -1,0 +1,131 @@
+"""Parameter scans: one request that runs its stages once for each combination of parameter values.
+
+Jobs and events of a stage are totals over all points; each point has an equal share of consecutive jobs. Texts of a
+stage name a parameter as `{energy}`, and each point puts its value there.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Any
+
+from apps.production.domain.content.model import RequestContent, StageContent
+
+MAX_POINTS = 200
+#: Texts of a stage that may name a parameter, besides its arguments.
+TEXTS = ("release", "configuration", "input_dataset", "output_dataset")
+_PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,59}")
+_NAMED = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of values; `index` counts from 0."""
+
+    index: int
+    values: Mapping[str, str]
+
+    @property
+    def number(self) -> int:
+        return self.index + 1
+
+    @property
+    def words(self) -> str:
+        return ", ".join(f"{name} = {value}" for name, value in self.values.items())
+
+    def text(self, text: str) -> str:
+        """Return a text with the values of this point."""
+        return _NAMED.sub(lambda found: self.values.get(found[1], found[0]), text)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The points of a scan, the last parameter varying fastest; no points if it has `faults`."""
+
+    parameters: Mapping[str, tuple[str, ...]]
+    points: tuple[Point, ...] = ()
+    faults: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Return how many runs of each stage there are: one without a scan."""
+        return len(self.points) or 1
+
+    def point_of(self, index: int, jobs: int | None) -> Point | None:
+        """Return the point of the job with this index of a stage with so many jobs; None without a scan."""
+        if not self.points:
+            return None
+        return self.points[min(index // self.jobs_each(jobs), len(self.points) - 1)]
+
+    def jobs_each(self, jobs: int | None) -> int:
+        """Return how many of the jobs of a stage each point has."""
+        return max(1, (jobs or 0) // self.count)
+
+
+@lru_cache(maxsize=1_000)  # lists show the number of points of each request
+def read_scan(text: str) -> Scan:
+    """Read lines such as `energy = 1, 2, 5`; faults name their line."""
+    parameters: dict[str, tuple[str, ...]] = {}
+    faults: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        name, _, rest = (part.strip() for part in line.partition("="))
+        values = [value.strip() for value in rest.split(",")]
+        if not _PARAMETER.fullmatch(name) or not rest:
+            faults.append(f"Line {number}: write a parameter and its values, such as energy = 1, 2, 5.")
+        elif wrong := [value for value in values if not _VALUE.fullmatch(value)]:
+            faults.append(
+                f"Line {number}: “{wrong[0][:60]}” is not a value. Use letters, digits, “.”, “_”, “+” and “-”."
+            )
+        elif name in parameters:
+            faults.append(f"Line {number}: {name} is already listed above.")
+        elif len(set(values)) < len(values):
+            faults.append(f"Line {number}: a value is listed twice.")
+        else:
+            parameters[name] = tuple(values)
+    count = prod(map(len, parameters.values()))
+    if count > MAX_POINTS:
+        faults.append(f"This gives {count:,} points. A request has at most {MAX_POINTS}: list fewer values.")
+    elif parameters and not faults and count < 2:
+        faults.append("This gives one point. List several values, or leave the scan empty.")
+    if faults or not parameters:
+        return Scan(parameters, faults=tuple(faults))
+    combinations = enumerate(product(*parameters.values()))
+    return Scan(parameters, tuple(Point(i, dict(zip(parameters, values, strict=True))) for i, values in combinations))
+
+
+def scan_of(content: RequestContent) -> Scan:
+    return read_scan(content.scan)
+
+
+def at_point(content: RequestContent, point: Point | None) -> RequestContent:
+    """Return the content of one point: its values, and its share of events and jobs."""
+    if point is None:
+        return content
+    count = scan_of(content).count
+    return replace(content, scan="", stages=tuple(_stage_at(stage, point, count) for stage in content.stages))
+
+
+def _stage_at(stage: StageContent, point: Point, count: int) -> StageContent:
+    named: dict[str, Any] = {name: point.text(getattr(stage, name)) for name in TEXTS}
+    arguments = {
+        name: point.text(value) if isinstance(value, str) else value for name, value in stage.arguments.items()
+    }
+    if isinstance(files := arguments.get("files"), int):
+        arguments["files"] = files // count
+    shares: dict[str, Any] = {
+        name: total and total // count for name, total in (("events", stage.events), ("jobs", stage.jobs))
+    }
+    return replace(stage, **named, **shares, arguments=arguments)
+
+
+def texts_naming(stage: StageContent) -> dict[str, set[str]]:
+    """Return the names in braces in each text of a stage, by path below it."""
+    texts = {name: getattr(stage, name) for name in TEXTS}
+    texts |= {f"arguments.{name}": value for name, value in stage.arguments.items() if isinstance(value, str)}
+    return {path: set(_NAMED.findall(text)) for path, text in texts.items()}

@@ -1,0 +1,78 @@
+"""Progress of each point of a parameter scan, from the arrays that the portal submitted. Never counts jobs."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from apps.production.domain.content.scan import Point, read_scan
+from apps.production.models import Request
+from apps.submission.domain.submissions import standings_of
+
+
+@dataclass(frozen=True)
+class PointStage:
+    """The jobs of one stage at one point; `wanted` is None if the stage does not say how many it takes."""
+
+    stage: str
+    output_dataset: str
+    wanted: int | None
+    completed: int = 0
+    failed: int = 0
+    in_scheduler: int = 0
+
+
+@dataclass(frozen=True)
+class PointProgress:
+    point: Point
+    stages: list[PointStage]
+
+    @property
+    def wanted(self) -> int:
+        return sum(stage.wanted or 0 for stage in self.stages)
+
+    @property
+    def completed(self) -> int:
+        return sum(stage.completed for stage in self.stages)
+
+    @property
+    def failed(self) -> int:
+        return sum(stage.failed for stage in self.stages)
+
+    @property
+    def is_done(self) -> bool:
+        return all(stage.wanted is not None and stage.completed >= stage.wanted for stage in self.stages)
+
+    @property
+    def last_dataset(self) -> str:
+        """The dataset that the last stage writes."""
+        return self.stages[-1].output_dataset if self.stages else ""
+
+    @property
+    def in_scheduler(self) -> int:
+        return sum(stage.in_scheduler for stage in self.stages)
+
+
+def points_of(request: Request) -> list[PointProgress]:
+    """Return the points of a request in order, in a fixed number of queries; none without a scan."""
+    scan = read_scan(request.scan)
+    if not scan.points:
+        return []
+    found: dict[int, list[PointStage]] = {point.index: [] for point in scan.points}
+    for standing in standings_of(request):
+        stage, completed, failed, current = standing.stage, Counter[int](), Counter[int](), Counter[int]()
+        for array in standing.submissions:
+            # No array has jobs of two points, and a retry has only jobs of its array.
+            index = min(array.first // scan.jobs_each(stage.jobs), scan.count - 1)
+            completed[index] += array.completed
+            failed[index] += array.ended - array.completed - (array.tasks if array.retry_of_id else 0)
+            current[index] += array.tasks - array.ended if array.sent_at else 0
+        for point in scan.points:
+            here = PointStage(
+                stage.name,
+                point.text(stage.output_dataset),
+                scan.jobs_each(stage.jobs) if stage.jobs else None,
+                completed[point.index],
+                max(0, failed[point.index]),
+                current[point.index],
+            )
+            found[point.index].append(here)
+    return [PointProgress(point, found[point.index]) for point in scan.points]
