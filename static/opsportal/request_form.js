@@ -21,6 +21,32 @@ if (sections) {
     if (target.id && !touched.value.split(" ").includes(target.id)) touched.value = `${touched.value} ${target.id}`.trim();
   });
   document.addEventListener("htmx:oobAfterSwap", mark);
+
+  // An error that the checks find is also said at its field, until they find it no longer.
+  let told = [];
+  const tell = () => {
+    for (const [field, note, described] of told) {
+      field.removeAttribute("aria-invalid");
+      field.setAttribute("aria-describedby", described);
+      note.remove();
+    }
+    told = [];
+    for (const error of sections.querySelectorAll("#checks li.e")) {
+      for (const link of error.querySelectorAll("a")) {
+        const field = document.getElementById(link.hash.slice(1));
+        const box = field?.closest(".field");
+        if (!box || field.hidden || box.querySelector(".errorlist")) continue;
+        const note = Object.assign(document.createElement("p"), { className: "errorlist", id: `${field.id}-now` });
+        note.textContent = error.querySelector("[data-message]").textContent;
+        box.append(note);
+        field.setAttribute("aria-invalid", "true");
+        const described = field.getAttribute("aria-describedby") || "";
+        field.setAttribute("aria-describedby", `${described} ${note.id}`.trim());
+        told.push([field, note, described]);
+      }
+    }
+  };
+  document.addEventListener("htmx:afterSettle", tell);
   // A link to a field that is folded opens what it is in.
   const open = () => {
     const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));

@@ -19,8 +19,12 @@ def test_draft_is_saved_as_one_types(transactional_db, nova, liaison, open_as):
     assert page.url.endswith("/requests/NOVA-0001/edit/")
     page.get_by_label("Memory").fill("a lot")
     page.get_by_text("Not saved yet. Stage 1 · Memory").wait_for()
+    at_field = page.locator("#id_stages-0-memory_bytes-now")
+    expect(at_field).to_contain_text("Enter a size")
+    expect(page.get_by_label("Memory")).to_have_attribute("aria-invalid", "true")
     page.get_by_label("Memory").fill("6 GB")
     page.get_by_text("NOVA-0001 saved").wait_for()
+    expect(at_field).to_have_count(0)
     made = Request.objects.get()
     assert (made.title, made.stages.get().memory_bytes) == ("Rock muons", 6_000_000_000)
 
