@@ -203,7 +203,8 @@ class Notification(models.Model):
     def get_absolute_url(self) -> str:
         """Return the page that it is about."""
         if self.request is not None:
-            return self.request.get_absolute_url()
+            comment = self.event.data.get("comment")
+            return self.request.get_absolute_url() + (f"#comment-{comment}" if comment else "")
         if self.failures_id:
             return reverse("diagnosis:group", args=[self.failures_id])
         if self.incident_id:

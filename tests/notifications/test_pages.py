@@ -62,6 +62,9 @@ def test_mention_shows_what_was_said_until_it_is_withdrawn(browse, asked, liaiso
     client = browse(liaison)
     assert "&lt;b&gt;Why so few jobs?&lt;/b&gt;”" in page(client, "/notifications/")
     assert client.get("/api/v1/notifications/").json()["results"][0]["text"] == words
+    row = Notification.objects.get(user=liaison, event__kind="request.commented")
+    opened = client.get(f"/notifications/{row.pk}/")
+    assert opened["Location"] == f"{asked.get_absolute_url()}#comment-{comment.pk}"
     withdraw_comment(comment=comment, by=approver, at=AT)
     assert "Why so few jobs?" not in page(client, "/notifications/")
     assert "Why so few jobs?" not in client.get("/api/v1/notifications/").content.decode()

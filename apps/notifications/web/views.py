@@ -53,7 +53,7 @@ def read(request: AuthenticatedRequest) -> HttpResponse:
 @require_safe
 def open_notification(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Mark a notification as read and go to what it is about."""
-    row = get_object_or_404(visible_notifications(request.user).select_related("request"), pk=pk)
+    row = get_object_or_404(visible_notifications(request.user).select_related("request", "event"), pk=pk)
     if request.method == "GET":
         mark_read(user=request.user, at=timezone.now(), until=pk, only=pk)
     return redirect(row)
