@@ -161,6 +161,30 @@ def interval(*, value: float, low: float, high: float, expected: float | None = 
     )
 
 
+def spread(quantiles: Sequence[float], *, value: float | None, sentence: str) -> SafeString:
+    """Return what was used, from quantiles at 10, 25, 50, 75 and 90 %: the middle half is darker; `value` is a mark."""
+    least, low, mid, high, most = quantiles
+    top = max(most, value or 0) * 1.15 or 1
+    marks = [
+        format_html(
+            '<rect class="{}" x="{}%" width="{}%" y="5" height="6"/>',
+            kind,
+            _share(start, top),
+            _share(end - start, top),
+        )
+        for kind, start, end in (("all", 0, top), ("most", least, most), ("half", low, high))
+    ]
+    marks.append(format_html('<rect class="mid" x="{}%" width="1" y="4" height="8"/>', _share(mid, top)))
+    if value:
+        kind = "mine short" if value < most else "mine"
+        marks.append(format_html('<rect class="{}" x="{}%" width="2" height="16"/>', kind, _share(value, top)))
+    return format_html(
+        '<svg class="spread" width="100%" height="16" role="img" aria-label="{0}"><title>{0}</title>{1}</svg>',
+        sentence,
+        _joined(marks),
+    )
+
+
 def spark(values: Sequence[float], *, sentence: str, height: int = 20) -> SafeString:
     """Return one thin bar per value, four pixels apart, of the height of a line of text."""
     most = max(values, default=0) or 1

@@ -13,7 +13,7 @@ if (sections) {
     }
   };
   sections.addEventListener("focusin", (event) => {
-    const section = event.target.closest("[data-stage], .sec, #submission");
+    const section = event.target.closest("[data-stage], .sec");
     if (section) here = `#${section.id}`;
     mark();
   });

@@ -82,3 +82,14 @@ def test_cells_of_a_heat_map_are_classes_and_unknown_is_not_zero():
 def test_nothing_to_draw_is_no_error():
     assert drawn(charts.bars([], SERIES, sentence="nothing")).find(".//svg") is not None
     assert drawn(charts.line([], SERIES, sentence="nothing")).find(".//svg") is not None
+
+
+def test_a_spread_marks_a_value_below_what_was_used():
+    wide = drawn(charts.spread([10, 20, 30, 40, 100], value=50, sentence="used 10 to 100")).find("svg")
+    assert wide.attrib["aria-label"] == "used 10 to 100"
+    places = {each.attrib["class"]: (each.attrib["x"], each.attrib["width"]) for each in wide.iter("rect")}
+    assert float(places["mine short"][0].rstrip("%")) == pytest.approx(50 / 115 * 100, abs=0.01)
+    assert [float(text.rstrip("%")) for text in places["half"]] == pytest.approx([17.4, 17.4], abs=0.1)
+    enough = drawn(charts.spread([10] * 5, value=20, sentence="x"))
+    assert "mine" in {each.attrib["class"] for each in enough.iter("rect")}
+    assert len(drawn(charts.spread([0] * 5, value=None, sentence="x")).findall(".//rect")) == 4

@@ -89,7 +89,7 @@ def test_fields_are_no_problem_until_one_was_in_them(nova, form):
     assert [(step.title, step.kind, step.errors, step.empty) for step in page.context["steps"]] == [
         ("Request", "e", 1, 1),
         ("All stages", "e", 1, 0),
-        ("Checks and submission", "", 0, 0),
+        ("Review", "", 0, 0),
     ]
     assert "Enter the purpose" in text_of(form.post(NEW_CHECK, data | {"touched": "all"}))
     assert 'name="touched" value="all"' in text_of(form.post(NEW, data | {"do": "submit"}, follow=True))

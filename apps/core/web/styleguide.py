@@ -69,6 +69,7 @@ def _charts() -> list[tuple[str, bool, str]]:
             charts.line(points, one, sentence="Jobs by day", ticks=charts.edge_ticks(points), heading="Day"),
         ),
         ("Interval", False, charts.interval(value=0.27, low=0.22, high=0.33, expected=0.04, top=0.5)),
+        ("Spread", False, charts.spread([2, 3, 4, 5, 7], value=6, sentence="80 % of past jobs used 2 to 7 GB")),
         ("Spark", False, charts.spark([3, 2, 4, 0, 5, 104, 79, 12], sentence="highest hour 104")),
         ("Heat map", False, charts.heat_map(names, [("Mon", cells), ("Tue", cells)], sentence="Failure rate", top=0.2)),
         ("Week", False, charts.week_strip(week, sentence="State by hour")),

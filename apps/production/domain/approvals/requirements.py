@@ -12,13 +12,21 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from apps.accounts.enums import OPG_ROLES, Role
-from apps.accounts.models import User
+from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
-from apps.production.domain.content.model import changes
+from apps.production.domain.content.model import RequestContent, changes
 from apps.production.domain.content.serialization import read_plain
 from apps.production.domain.content.stages import content_of
 from apps.production.enums import SIGNED, RequestState, Verb
-from apps.production.models import REMIND_AFTER_DAYS, ApprovalGroup, ApprovalRule, Delegation, Request, Signature
+from apps.production.models import (
+    REMIND_AFTER_DAYS,
+    ApprovalGroup,
+    ApprovalRule,
+    Delegation,
+    Request,
+    Signature,
+    WorkflowType,
+)
 
 #: A page names at most this many people per group.
 MAX_PEOPLE = 12
@@ -172,6 +180,23 @@ def slots_of(request: Request, user: User | None = None, at: datetime | None = N
     return [
         Slot(group, given.get(group.pk if group else None), signer.right(group, facts))
         for group in Rules().groups_for(facts)
+    ]
+
+
+def signers_of(
+    content: RequestContent, *, experiment: Experiment, requesters: Iterable[int], at: datetime
+) -> list[tuple[str, list[str]]]:
+    """Return who must sign content once it is submitted: each group, and who can sign for it."""
+    type_id = WorkflowType.objects.filter(key=content.workflow.key).values_list("pk", flat=True).first() or 0
+    facts = ApprovalFacts(0, experiment.pk, type_id, frozenset(requesters))
+    groups = Rules().groups_for(facts)
+    rights = possible_signers(groups, facts, at)
+    return [
+        (
+            group.name if group else "Approver",
+            [str(right) for right in rights[group.pk if group else None][:MAX_PEOPLE]],
+        )
+        for group in groups
     ]
 
 

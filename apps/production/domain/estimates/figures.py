@@ -58,6 +58,9 @@ class StageEstimate:
     #: Per job.
     wall_seconds: Range | None = None
     memory_bytes: Range | None = None
+    #: The quantiles of `QUANTILES` over all these past jobs; empty if unknown.
+    wall_used: tuple[float, ...] = ()
+    memory_used: tuple[float, ...] = ()
     #: The 90th percentiles of past jobs.
     wall_most: float | None = None
     memory_most: float | None = None
@@ -193,6 +196,8 @@ def _stage(
         scaled=bool(stage.events and stage.jobs) and all(row.events_per_job for row in rows),
         wall_seconds=_range(walls),
         memory_bytes=_range(memories),
+        wall_used=_quantiles(walls),
+        memory_used=_quantiles(memories),
         wall_most=quantile(walls, 0.9),
         memory_most=quantile(memories, 0.9),
         core_seconds=_core_seconds(stage, rows),
@@ -305,6 +310,10 @@ def quantile(points: Sequence[tuple[float, float]], part: float) -> float | None
         if reached >= wanted * (1 - 1e-9):
             return value
     return None
+
+
+def _quantiles(points: Sequence[tuple[float, float]]) -> tuple[float, ...]:
+    return tuple(value for part in QUANTILES if (value := quantile(points, part)) is not None)
 
 
 def _range(points: Sequence[tuple[float, float]]) -> Range | None:

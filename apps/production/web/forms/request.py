@@ -29,6 +29,8 @@ BROKEN = "The stages of this form are invalid. Nothing was saved. Reload the pag
 READ_AT_MOST = 2 * MAX_STAGES
 #: Fields of a stage that are always in sight; the others are folded once they are filled in.
 FIRST = ("name", "configuration", "output_dataset", "jobs")
+#: Fields that all stages show in one table, beside what past jobs used.
+RESOURCES = ("memory_bytes", "wall_seconds")
 
 
 class RequestForm(forms.Form):
@@ -115,8 +117,12 @@ class StageForm(TickedForm):
 
     def more_fields(self) -> list[forms.BoundField]:
         """Return the other fields of its own, which are folded."""
-        apart = (*FIRST, "services")
+        apart = (*FIRST, *RESOURCES, "services")
         return [field for field in self.visible_fields() if not (field.name in apart or self._is_shared(field))]
+
+    def resource_fields(self) -> list[forms.BoundField]:
+        """Return the fields of the table of resources."""
+        return [self[name] for name in RESOURCES if name in self.fields]
 
     def more_words(self) -> str:
         """Return what the folded fields hold."""

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from apps.production.domain.checks import Finding
+from apps.production.web.forms.request import RESOURCES as RESOURCE_FIELDS
 from apps.production.web.forms.request import RequestForms
 
-REQUEST, STAGES, SUBMISSION = "request", "stages", "submission"
-_OF_STAGE = re.compile(r"id_stages-(\d+)-")
+REQUEST, STAGES, RESOURCES, REVIEW = "request", "stages", "resources", "submission"
+_OF_STAGE = re.compile(r"id_stages-(\d+)-(\w+)")
 
 
 @dataclass
@@ -43,7 +44,7 @@ def steps_of(
         steps[_section(forms, path)].empty += 1
     for step in steps.values():
         step.is_checked = findings is not None
-    last = steps[SUBMISSION]
+    last = steps[REVIEW]
     last.is_checked = last.is_checked and not any(step.errors or step.empty for step in steps.values())
     return list(steps.values())
 
@@ -53,12 +54,13 @@ def _steps(forms: RequestForms) -> list[Step]:
         Step(f"stage-{number}", form["name"].value() or f"Stage {number}")
         for number, form in enumerate(forms.stages.forms, start=1)
     ]
-    return [Step(REQUEST, "Request"), Step(STAGES, "All stages"), *stages, Step(SUBMISSION, "Checks and submission")]
+    resources = [Step(RESOURCES, "Resources")] if any(form.resource_fields() for form in forms.stages.forms) else []
+    return [Step(REQUEST, "Request"), Step(STAGES, "All stages"), *stages, *resources, Step(REVIEW, "Review")]
 
 
 def _section(forms: RequestForms, path: str) -> str:
     """Return the anchor of the step in which the field of a path is."""
     anchor, _ = forms.place_of(path)
     if found := _OF_STAGE.match(anchor):
-        return f"stage-{int(found[1]) + 1}"
+        return RESOURCES if found[2] in RESOURCE_FIELDS else f"stage-{int(found[1]) + 1}"
     return STAGES if anchor == STAGES or anchor.startswith("id_shared-") else REQUEST

@@ -1,10 +1,13 @@
 """Uncertain figures: the likely value with its range."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 
 from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
+from apps.core.charts import spread
 from apps.core.web.templatetags.look import duration, size
 from apps.production.domain.estimates.figures import Range
 
@@ -40,6 +43,20 @@ _UNITS: dict[str, Callable[[float], str]] = {
 def jobs_at_once(jobs: float) -> str:
     """How many jobs run at once, as a whole number of at least one."""
     return f"{max(1, round(jobs)):,} job{'' if round(jobs) <= 1 else 's'}"
+
+
+@register.simple_tag
+def used_before(quantiles: Sequence[float], unit: str, value: float | None) -> SafeString:
+    """What past jobs used, as a bar and in words; `value` is what is requested, also in the unit of the figures."""
+    write = _UNITS[unit]
+    if not quantiles:
+        return SafeString('<small class="soft">no past jobs</small>')
+    least, _, mid, _, most = map(write, quantiles)
+    words = f"80 % of past jobs used {least} to {most}, half of them less than {mid}"
+    is_short = value is not None and value < quantiles[-1]
+    short = SafeString(' <span class="late">more than requested</span>') if is_short else ""
+    bar = spread(quantiles, value=value, sentence=words)
+    return format_html("{}<small>half under {}, 90 % under {}{}</small>", bar, mid, most, short)
 
 
 @register.filter

@@ -22,6 +22,7 @@ from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import Actor, RequestState
 from apps.production.models import Request
 from apps.production.web.forms.request import RequestForms, chosen_workflow, writable_experiments
+from apps.production.web.forms.review import review_context
 from apps.production.web.forms.steps import steps_of
 from apps.production.web.lookup import request_or_404
 
@@ -68,7 +69,8 @@ def _panel(
     request: AuthenticatedRequest, forms: RequestForms, experiment: Experiment, wanted: Request | None
 ) -> HttpResponse:
     found = check_form(forms, experiment, wanted, request.user)
-    context = panel_context(forms, found, touched_in(request.POST), request.user) | {"replaces_steps": True}
+    context = panel_context(forms, found, touched_in(request.POST), request.user) | {"replaces": True}
+    context |= review_context(forms, found.estimate, experiment, wanted, request.user, timezone.now())
     return render(request, "production/_checked.html", context)
 
 

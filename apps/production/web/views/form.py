@@ -27,6 +27,8 @@ from apps.production.domain.content.known import COLUMNS, last_request, with_pas
 from apps.production.domain.content.model import MAX_STAGES, RequestContent
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.discussion import threads_of
+from apps.production.domain.estimates.figures import NO_ESTIMATE
+from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.lifecycle.moves import submit_request
 from apps.production.domain.lineage.clones import LeftOut, Refit, fit, taken_names
 from apps.production.domain.lineage.templates import content_from, templates_for
@@ -38,6 +40,7 @@ from apps.production.enums import CHANGEABLE, EDITABLE, Actor, RequestState
 from apps.production.models import Request
 from apps.production.permissions import may_edit
 from apps.production.web.forms.request import RequestForms, blank, chosen_workflow, typed, writable_experiments
+from apps.production.web.forms.review import review_context
 from apps.production.web.lookup import request_or_404
 from apps.production.web.views.checks import (
     ALL_TOUCHED,
@@ -195,6 +198,10 @@ class FormPage:
         for thread in threads:
             if thread.is_open:
                 forms.mark(thread.first.field)
+        at, experiment = timezone.now(), self._experiment()
+        figures = (
+            found.estimate if found else estimate_for(forms.content, experiment, at) if experiment else NO_ESTIMATE
+        )
         context = {
             "object": wanted,
             "returned": returned,
@@ -212,6 +219,7 @@ class FormPage:
             "full": len(forms.stages.forms) >= MAX_STAGES,
             "max_stages": MAX_STAGES,
             **panel_context(forms, found, touched, self.request.user),
+            **review_context(forms, figures, experiment, wanted, self.request.user, at),
             "touched": ALL_TOUCHED if touched is None else " ".join(touched),
             "taken": taken_names(wanted) if wanted else [],
             "threads": threads,

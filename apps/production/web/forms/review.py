@@ -1,0 +1,65 @@
+"""The last sections of the request form: resources beside what past jobs used, and all that would be submitted."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from apps.accounts.models import Experiment, User
+from apps.production.domain.approvals.requirements import signers_of
+from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.scan import Point, scan_of
+from apps.production.domain.content.stages import ArgumentText, texts_of_arguments, texts_of_stage
+from apps.production.domain.estimates.figures import Estimate
+from apps.production.models import Request
+from apps.production.web.forms.request import RequestForms
+
+
+@dataclass(frozen=True)
+class Review:
+    """What would be submitted, how large it is, and who would sign it; `outputs` are the datasets of each point."""
+
+    experiment: Experiment | None
+    content: RequestContent
+    arguments: list[ArgumentText]
+    stages: list[tuple[StageContent, list[ArgumentText]]]
+    outputs: list[tuple[Point, list[str]]]
+    estimate: Estimate
+    signers: list[tuple[str, list[str]]]
+
+    @property
+    def jobs(self) -> int:
+        return sum(stage.jobs or 0 for stage, _ in self.stages)
+
+    @property
+    def limit_seconds(self) -> int:
+        """The time of all jobs if each takes its whole limit."""
+        return sum((stage.jobs or 0) * (stage.wall_seconds or 0) for stage, _ in self.stages)
+
+
+def review_context(
+    forms: RequestForms,
+    estimate: Estimate,
+    experiment: Experiment | None,
+    wanted: Request | None,
+    user: User,
+    at: datetime,
+) -> dict[str, Any]:
+    """Return the context of both sections: `resources`, a form, stage and estimate each, and `review`."""
+    content = forms.content
+    requesters = {user.pk} | (wanted.requester_ids if wanted else set())
+    figures = [*estimate.stages, *[None] * len(content.stages)]
+    return {
+        "resources": list(zip(forms.stages.forms, content.stages, figures, strict=False)),
+        "review": Review(
+            experiment=experiment,
+            content=content,
+            arguments=texts_of_arguments(content),
+            stages=[(stage, texts_of_stage(content, stage)) for stage in content.stages],
+            outputs=[
+                (point, [point.text(stage.output_dataset) for stage in content.stages])
+                for point in scan_of(content).points
+            ],
+            estimate=estimate,
+            signers=signers_of(content, experiment=experiment, requesters=requesters, at=at) if experiment else [],
+        ),
+    }
