@@ -84,7 +84,7 @@ records = st.builds(
     host=st.sampled_from(["wn1", "wn2", ""]),
     name=st.sampled_from(["", "a\tb\nc\\N|", "\N{SNOWMAN}"]),
     max_memory_bytes=st.sampled_from([None, 1 << 40]),
-    cpu_seconds=st.floats(0, 1e6),
+    cpu_seconds=st.integers(0, 4_000_000).map(lambda quarters: quarters / 4),  # their sums are exact in any order
 )
 
 
@@ -267,8 +267,12 @@ def test_page_of_an_archived_job_says_so_to_those_who_could_see_it(march, client
     assert "manage.py jobs restore 2026-03" in answer.content.decode()
     assert client.get(f"/jobs/{march[2].pk}/").status_code == 200
     assert client.get("/jobs/999999/").status_code == 404
+    answer = client.get(f"/api/v1/jobs/{march[1].pk}/")
+    assert (answer.status_code, "manage.py jobs restore 2026-03" in answer.json()["detail"]) == (410, True)
+    assert [client.get(f"/api/v1/jobs/{pk}/").status_code for pk in (march[2].pk, 999999, 2**70)] == [200, 404, 404]
     client.force_login(other_liaison)
     assert client.get(f"/jobs/{march[1].pk}/").status_code == 404
+    assert client.get(f"/api/v1/jobs/{march[1].pk}/").status_code == 404
 
 
 def test_job_list_names_the_months_that_it_cannot_list(march, client, liaison):
@@ -278,3 +282,6 @@ def test_job_list_names_the_months_that_it_cannot_list(march, client, liaison):
     assert "job records of March 2026" in client.get("/jobs/").content.decode()
     assert "job records of March 2026" in client.get("/jobs/?ended_from=2026-03-31").content.decode()
     assert "Not listed" not in client.get("/jobs/?ended_from=2026-04-01").content.decode()
+    assert "job records of March 2026" in client.get("/failures/jobs/").content.decode()
+    april = "/failures/jobs/?start=2026-04-01T00:00:00Z"
+    assert "Not listed" not in client.get(april).content.decode()

@@ -20,6 +20,7 @@ from apps.diagnosis.filters import FailedJobs
 from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.web.forms import CorrectionForm
+from apps.jobs.domain.calendar_months import unlisted_months
 from apps.jobs.models import Job
 
 
@@ -81,4 +82,11 @@ def failed_jobs(request: AuthenticatedRequest) -> HttpResponse:
     rows = Verdict.objects.visible_to(request.user).select_related("job__cluster", "experiment")
     chosen = FailedJobs(request.GET, rows)
     page = newest_first(chosen.qs, by="ended_at", query=request.GET)
-    return render(request, "diagnosis/failed_jobs.html", {"filter": chosen, "page": page, "at": timezone.now()})
+    asked = chosen.form.cleaned_data if chosen.is_valid() else {}
+    context = {
+        "filter": chosen,
+        "page": page,
+        "at": timezone.now(),
+        "unlisted": unlisted_months(since=asked.get("start"), until=asked.get("end")),
+    }
+    return render(request, "diagnosis/failed_jobs.html", context)

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from apps.accounts.permissions import is_opg, scope_of
+from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.tokens import bearer_token
 from apps.jobs.domain.jobs import jobs_for_list
@@ -43,8 +43,8 @@ def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 def _archived_job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Say that the record of a job is archived, to those who could see it; else that there is no such page."""
-    archived = archived_job(pk)
-    if archived is None or not scope_of(request.user).sees(archived.experiment_id):
+    archived = archived_job(pk, user=request.user)
+    if archived is None:
         raise Http404
     return render(request, "portal/archived_job.html", {"job": archived}, status=410)
 

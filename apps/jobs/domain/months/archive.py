@@ -16,6 +16,8 @@ from pathlib import Path
 from django.conf import settings
 from django.db import connection, transaction
 
+from apps.accounts.models import User
+from apps.accounts.permissions import scope_of
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidTransition
 from apps.jobs.domain.calendar_months import lock_months, next_month, start_of
@@ -147,8 +149,8 @@ class JobInArchive:
     experiment_id: int | None
 
 
-def archived_job(pk: int) -> JobInArchive | None:
-    """Return what is archived of a dropped job; None if no month that can be read has it."""
+def archived_job(pk: int, *, user: User) -> JobInArchive | None:
+    """Return what is archived of a dropped job; None if hidden from the user, or unreadable."""
     told = ("job_id", "state", "ended_at", "experiment_id")
     for month in ArchivedMonth.objects.exclude(dropped_at=None).filter(first_id__lte=pk, last_id__gte=pk):
         path = directory_of(month.month) / f"{Job._meta.db_table}.parquet"
@@ -157,7 +159,8 @@ def archived_job(pk: int) -> JobInArchive | None:
         except (OSError, ValueError):  # the disk of the archive may be away
             continue
         if rows:
-            return JobInArchive(month=month, **rows[0])
+            found = JobInArchive(month=month, **rows[0])
+            return found if scope_of(user).sees(found.experiment_id) else None
     return None
 
 
