@@ -331,6 +331,7 @@ SPECTACULAR_SETTINGS = {
         "SubmissionStateEnum": "apps.submission.enums.SubmissionState.choices",
         "ServiceStateEnum": "apps.statusboard.enums.State.choices",
         "IncidentStateEnum": [("down", "Down"), ("degraded", "Degraded")],
+        "ChangeStateEnum": "apps.diagnosis.enums.ChangeState.choices",
         "VerdictEnum": "apps.diagnosis.enums.VerdictKind.choices",
         "ErrorRoleEnum": "apps.diagnosis.enums.Role.choices",
         "AdviceEnum": "apps.diagnosis.enums.Advice.choices",

@@ -30,6 +30,7 @@ OPERATOR = "hnhyyn"
 EITHER = "hyhynn"
 PROPOSER = "nyyyyy"
 APPROVER_OR_ADMIN = "nnnyny"
+APPROVER_OR_ADMIN_OF_EXPERIMENT = "hnhyny"
 APPROVER_OR_ADMIN_HIDDEN = "nnnhnh"  # there is none
 NONE = "hhhhhh"
 
@@ -206,6 +207,11 @@ EXPECTED = {
     "api:change-of-known-error-detail": ALL,
     "api:change-of-known-error-list": ALL,
     "api:change-of-known-error-reject": APPROVER_OR_ADMIN,
+    "api:experiment-pack-approve": APPROVER_OR_ADMIN_OF_EXPERIMENT,
+    "api:experiment-pack-check": PROPOSER,
+    "api:experiment-pack-detail": OF_EXPERIMENT,
+    "api:experiment-pack-list": ALL,
+    "api:experiment-pack-reject": APPROVER_OR_ADMIN_OF_EXPERIMENT,
     "api:known-error-change": PROPOSER,
     "api:known-error-detail": ALL,
     "api:known-error-export": ALL,
@@ -245,6 +251,9 @@ EXPECTED = {
     "diagnosis:group": OF_EXPERIMENT,
     "diagnosis:harvest-again": OF_EXPERIMENT,
     "diagnosis:decide-known-error": APPROVER_OR_ADMIN,
+    "diagnosis:decide-pack": APPROVER_OR_ADMIN_OF_EXPERIMENT,
+    "diagnosis:pack": OF_EXPERIMENT,
+    "diagnosis:packs": ALL,
     "diagnosis:known-error": ALL,
     "diagnosis:known-error-change": ALL,
     "diagnosis:known-error-edit": PROPOSER,

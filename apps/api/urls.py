@@ -9,6 +9,7 @@ from apps.archive.api.jobs import ArchivedJobViewSet
 from apps.diagnosis.api.causes import CausesView
 from apps.diagnosis.api.impact import ImpactView
 from apps.diagnosis.api.known_errors import KnownErrorChangeViewSet, KnownErrorViewSet
+from apps.diagnosis.api.packs import ExperimentPackViewSet
 from apps.diagnosis.api.posted_logs import PostedLogsView
 from apps.diagnosis.api.views import GroupViewSet, JobLogView, VerdictViewSet
 from apps.jobs.api.phases import PhasesView, PhaseTokensView
@@ -62,6 +63,7 @@ router.register("request-reports", RequestReportViewSet, basename="request-repor
 router.register("weekly-reports", WeeklyReportViewSet, basename="weekly-report")
 router.register("failure-groups", GroupViewSet, basename="failure-group")
 router.register("known-errors", KnownErrorViewSet, basename="known-error")
+router.register("experiment-packs", ExperimentPackViewSet, basename="experiment-pack")
 router.register("known-error-changes", KnownErrorChangeViewSet, basename="change-of-known-error")
 router.register("verdicts", VerdictViewSet, basename="verdict")
 router.register("retry-batches", RetryBatchViewSet, basename="retry-batch")

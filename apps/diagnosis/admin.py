@@ -14,6 +14,7 @@ from apps.diagnosis.models import (
     CauseTotals,
     Evidence,
     ExitCodeMeaning,
+    ExperimentPack,
     FailureGroup,
     GroupNote,
     KnownError,
@@ -94,6 +95,9 @@ register_read_only(
 )
 register_read_only(
     KnownErrorChange, "known_error version state by at reason", search="known_error by reason", filters=["state"]
+)
+register_read_only(
+    ExperimentPack, "experiment version state by at reason", search="by reason", filters=["state", "experiment"]
 )
 register_read_only(Reclassification, "since by started_at state total judged changed worked_at", filters=["state"])
 register_read_only(

@@ -12,7 +12,15 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.web.moments import MomentFilter
 from apps.core.web.query import AnyOf
 from apps.diagnosis.enums import Category, ChangeState, CodeScope, GroupKind, GroupStatus, Role, VerdictKind
-from apps.diagnosis.models import CauseTotals, ExitCodeMeaning, FailureGroup, KnownError, KnownErrorChange, Verdict
+from apps.diagnosis.models import (
+    CauseTotals,
+    ExitCodeMeaning,
+    ExperimentPack,
+    FailureGroup,
+    KnownError,
+    KnownErrorChange,
+    Verdict,
+)
 from apps.jobs.enums import NONE
 
 WINDOWS = [("24", "24 hours"), ("168", "7 days"), ("720", "30 days")]
@@ -188,3 +196,14 @@ class KnownErrorChanges(AnyOf):
     class Meta:
         model = KnownErrorChange
         fields = ["known_error", "state"]
+
+
+class ExperimentPacks(AnyOf):
+    """Filters of experiment packs in the API."""
+
+    experiment = django_filters.CharFilter(field_name="experiment__key", lookup_expr="iexact", max_length=32)
+    state = django_filters.ChoiceFilter(choices=ChangeState.choices)
+
+    class Meta:
+        model = ExperimentPack
+        fields = ["experiment", "state"]

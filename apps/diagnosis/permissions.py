@@ -18,3 +18,8 @@ def may_edit_catalogue(user: Principal) -> bool:
 def may_propose_known_errors(user: Principal) -> bool:
     """Return whether the user may propose changes: the OPG, and liaisons."""
     return is_opg(user) or scope_of(user).has_anywhere(Role.LIAISON)
+
+
+def may_propose_pack(user: Principal, experiment_id: int) -> bool:
+    """Return whether the user may propose a pack of the experiment: the OPG, and its liaisons."""
+    return is_opg(user) or is_liaison(user, experiment_id)

@@ -11,7 +11,8 @@ from apps.archive.wire.entry import CapturedJob
 from apps.core import tasks
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.harvest import harvest_log
-from apps.diagnosis.models import FailureGroup, KnownErrorChange, LogHarvest
+from apps.diagnosis.domain.packs.changes import propose_pack
+from apps.diagnosis.models import ExperimentPack, FailureGroup, KnownErrorChange, LogHarvest
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.models import Job
 from apps.notifications.domain.webhooks import add_webhook
@@ -30,6 +31,7 @@ from tests.factories import clusters, requests, statusboard
 from tests.factories.jobs import failed, store
 
 SCRIPT = b"#!/bin/bash\n#SBATCH --job-name=<b>reco</b>\nreco -c prod.fcl\n"
+PACK = "experiment: NOVA\nlevels:\n  - {level: error, regex: '^E/'}\n"
 LOG = """Begin processing the 1st record. run: 1 subRun: 0 event: 1
 <script>alert("log")</script>
 HTTP error: 503 Service Unavailable: samweb.declareFile r91_s77.root
@@ -71,6 +73,7 @@ class World:
                 "known-error-change": KnownErrorChange.objects.filter(known_error__startswith="DNS").get().pk,
                 "decide-known-error": KnownErrorChange.objects.filter(known_error__startswith="DNS").get().pk,
                 "known-error": "DNS",
+                "pack": ExperimentPack.objects.get().pk,
                 "archive": self.archived.pk,
                 "api:archived-job": self.archived.pk,
                 "statusboard:map-alert": self.alert.pk,
@@ -114,6 +117,7 @@ def build(*, nova: Experiment, liaison: User, approver: User, shifter: User, roo
     request = requests.draft(liaison, nova, stages=stages)
     place_hold(by=shifter, at=at, reason="The farm is full.", experiment=nova)
     job = _failed_job(request, roots, at)
+    propose_pack(text=PACK, by=liaison, at=at, reason="Our own levels.")
     freeze_weekly_reports(at=at + timedelta(days=7))
     return World(
         nova=nova,

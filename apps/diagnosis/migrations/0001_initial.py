@@ -379,6 +379,7 @@ class Migration(migrations.Migration):
                 ('source', models.CharField(help_text='Manual, source file or person that says so.', max_length=200)),
                 ('enabled', models.BooleanField(default=True)),
                 ('shipped', models.JSONField(blank=True, editable=False, help_text='As shipped last; empty if made here.', null=True)),
+                ('pack', models.CharField(blank=True, editable=False, help_text='The experiment pack that it is from.', max_length=64)),
             ],
             options={
                 'verbose_name': 'exit code',
@@ -427,5 +428,26 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='verdict',
             index=models.Index(fields=['symptom', '-ended_at'], name='verdict_of_symptom'),
+        ),
+        migrations.CreateModel(
+            name='ExperimentPack',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('version', models.PositiveIntegerField()),
+                ('state', models.CharField(choices=[('proposed', 'Proposed'), ('applied', 'Applied'), ('rejected', 'Rejected')], default='proposed', max_length=16)),
+                ('text', models.TextField(help_text='YAML, as it was uploaded.')),
+                ('markers', models.JSONField(default=dict, help_text='Its phase markers and level formats.')),
+                ('by', models.CharField(max_length=150)),
+                ('at', models.DateTimeField()),
+                ('reason', models.TextField()),
+                ('decided_by', models.CharField(blank=True, max_length=150)),
+                ('decided_at', models.DateTimeField(blank=True, null=True)),
+                ('decision', models.TextField(blank=True, help_text='Why it was approved or rejected.')),
+                ('experiment', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='packs', to='accounts.experiment')),
+            ],
+            options={
+                'ordering': ['-pk'],
+                'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['proposed', 'applied', 'rejected'])), name='experiment_pack_state'), models.UniqueConstraint(fields=('experiment', 'version'), name='experiment_pack_version_once')],
+            },
         ),
     ]

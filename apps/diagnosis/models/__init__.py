@@ -3,6 +3,7 @@
 from apps.diagnosis.models.causes import CauseAnalysis
 from apps.diagnosis.models.exit_codes import ExitCodeMeaning
 from apps.diagnosis.models.known_errors import CatalogueState, KnownError, KnownErrorChange
+from apps.diagnosis.models.packs import ExperimentPack
 from apps.diagnosis.models.posted_logs import PostedLog
 from apps.diagnosis.models.reclassification import Reclassification
 from apps.diagnosis.models.success_samples import SuccessSample
@@ -27,6 +28,7 @@ __all__ = [
     "DirtyImpact",
     "Evidence",
     "ExitCodeMeaning",
+    "ExperimentPack",
     "FailureGroup",
     "GroupNote",
     "Impact",

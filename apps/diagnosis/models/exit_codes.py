@@ -25,6 +25,8 @@ class ExitCodeMeaning(models.Model):
     enabled = models.BooleanField(default=True)
     shipped = models.JSONField(null=True, blank=True, editable=False, help_text="As shipped last; empty if made here.")
 
+    pack = models.CharField(max_length=64, blank=True, editable=False, help_text="The experiment pack that it is from.")
+
     class Meta:
         verbose_name = "exit code"
         ordering = ["number", "kind", "scope", "name"]

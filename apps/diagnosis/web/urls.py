@@ -7,6 +7,7 @@ from apps.diagnosis.web import (
     known_error_exchange,
     known_errors,
     logs,
+    packs,
     reclassification,
     views,
 )
@@ -34,6 +35,9 @@ urlpatterns = [
     path("failures/known-errors/<str:pk>/", known_errors.known_error, name="known-error"),
     path("failures/known-errors/<str:pk>/edit/", known_errors.edit_known_error, name="known-error-edit"),
     path("failures/exit-codes/", exit_codes.exit_codes, name="exit-codes"),
+    path("failures/packs/", packs.packs, name="packs"),
+    path("failures/packs/<int:pk>/", packs.pack, name="pack"),
+    path("failures/packs/<int:pk>/decide/", packs.decide, name="decide-pack"),
     path("failures/causes/", causes.causes, name="causes"),
     path("failures/jobs/", views.failed_jobs, name="failed-jobs"),
 ]

@@ -1,6 +1,6 @@
 """Change known errors: at once or by a proposal, each change a version with who, when and why."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any
 
@@ -157,6 +157,38 @@ def decide_change(
 
 
 @transaction.atomic
+def save_together(*, rows: Iterable[KnownError], by: Principal, at: datetime, reason: str) -> int:
+    """Save several known errors, each as a version with its change, and compile once; return how many differed.
+
+    Raises `InvalidFields` if the catalogue would not compile with them.
+    """
+    _lock_catalogue()
+    saved = 0
+    for row in rows:
+        old = KnownError.objects.select_related("experiment").filter(pk=row.pk).first()
+        before = values_of(old) if old else {}
+        if before == values_of(row):
+            continue
+        row.version, row.shipped = (old.version + 1, old.shipped) if old else (1, None)
+        row.save()
+        change = KnownErrorChange.objects.create(
+            known_error=row.pk,
+            version=row.version,
+            state=ChangeState.APPLIED,
+            values=values_of(row),
+            fields=changed_fields(before, values_of(row)),
+            by=str(by)[:150],
+            at=at,
+            reason=reason,
+        )
+        _set_version(change)
+        saved += 1
+    if saved:
+        _check_catalogue()
+    return saved
+
+
+@transaction.atomic
 def disable_expired(*, at: datetime) -> int:
     """Disable known errors whose expiry has passed, each with a version that says so; return how many."""
     expired = KnownError.objects.select_related("experiment").filter(enabled=True, expires_at__lte=at)
@@ -194,8 +226,13 @@ def _save_row(row: KnownError) -> int:
     row.shipped = row.shipped or old["shipped"]
     row.save()
     if row.enabled:
-        try:
-            Catalogue(patterns_of(KnownError.objects.filter(enabled=True)), "")
-        except CatalogueError as error:
-            raise InvalidFields({"regex": [f"The pattern is too large: {error}."]}) from None
+        _check_catalogue()
     return row.version
+
+
+def _check_catalogue() -> None:
+    """Raise `InvalidFields` if the enabled known errors do not compile together."""
+    try:
+        Catalogue(patterns_of(KnownError.objects.filter(enabled=True)), "")
+    except CatalogueError as error:
+        raise InvalidFields({"regex": [f"The pattern is too large: {error}."]}) from None

@@ -14,6 +14,8 @@ from apps.diagnosis.domain.log_page.alignment import align
 from apps.diagnosis.domain.log_page.outline import phases_in
 from apps.diagnosis.domain.log_page.rows import LINE_BYTES, RawLine, split_lines
 from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
+from apps.diagnosis.domain.packs.current import markers_of
+from apps.diagnosis.engine.markers import Markers
 from apps.diagnosis.enums import Stream
 from apps.jobs.enums import DEBUG_STAGE
 from apps.jobs.models import Job
@@ -136,7 +138,7 @@ def compare_logs(
     return replace(
         found,
         rows=_shown(rows, new, left, right, every_line=every_line),
-        phases=_phases(left, right),
+        phases=_phases(left, right, markers_of(job.experiment_id)),
         whole=left_whole and right_whole,
         left_lines=len(left),
         right_lines=len(right),
@@ -159,10 +161,12 @@ def _texts(lines: Sequence[RawLine]) -> list[str]:
     return [line.plain[:LINE_BYTES].rstrip(b"\r").decode(errors="replace") for line in lines]
 
 
-def _phases(left: Sequence[RawLine], right: Sequence[RawLine]) -> tuple[tuple[str, int | None, int | None], ...]:
+def _phases(
+    left: Sequence[RawLine], right: Sequence[RawLine], markers: Markers
+) -> tuple[tuple[str, int | None, int | None], ...]:
     """Return each phase of the failed job with its seconds in both logs."""
     sides = [
-        {phase.name: phase.seconds for phase in phases_in(b"\n".join(line.raw for line in lines), 0)}
+        {phase.name: phase.seconds for phase in phases_in(b"\n".join(line.raw for line in lines), 0, markers)}
         for lines in (left, right)
     ]
     names = list(dict.fromkeys([*sides[0], *sides[1]]))

@@ -1,18 +1,18 @@
 """What a log is made of: its phases and the levels of its lines, found in its bytes in one pass each."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from heapq import merge
+from typing import NamedTuple
 
 import re2
 
 from apps.diagnosis.engine.catalogue import text_of
+from apps.diagnosis.engine.markers import LEVELS, NO_MARKERS, Level, Markers
 from apps.diagnosis.engine.plain_lines import clean
 
-Level = Literal["error", "warning", "debug"]
-LEVELS: tuple[Level, ...] = ("error", "warning", "debug")
 MOST_PHASES = 200
 _CLOCK = rb"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)"
 #: How jobs mark their phases: plainly, by `ops-phase`, as the runners of GitHub and GitLab.
@@ -56,23 +56,56 @@ class LevelLine:
     level: Level
 
 
-def phases_in(data: bytes, offset: int) -> list[Phase]:
+class PhaseMark(NamedTuple):
+    """A line that starts the phase `name`, or ends the current one if that is empty; times if the line has them."""
+
+    begin: int
+    name: bytes
+    at: datetime | None
+    seconds: int | None = None
+
+
+def phases_in(data: bytes, offset: int, markers: Markers = NO_MARKERS) -> list[Phase]:
     """Return the phases of a block of whole lines that starts at `offset`, in order; what comes first has no name."""
     phases: list[Phase] = []
-    for match in _PHASE.finditer(data):
-        place, found = offset + match.start(), {key.decode(): value for key, value in match.groupdict().items()}
-        name = found["name"] or found["ops_name"] or found["group"] or found["section"]
-        if name:
+    for mark in merge(_marks_in(data), _marks_of(data, markers), key=lambda mark: mark.begin):
+        place = offset + mark.begin
+        if mark.name:
             if len(phases) >= MOST_PHASES:
                 break
-            at = _time(found["at"] or found["ops_at"]) or _epoch(found["epoch"])
-            phases = _closed(phases, place, at)
-            phases.append(Phase(_name(name), place, offset + len(data), at))
+            phases = _closed(phases, place, mark.at)
+            phases.append(Phase(_name(mark.name), place, offset + len(data), mark.at))
         elif phases:
-            wall = int(found["wall"]) if found["wall"] else None
-            ended = _time(found["until"] or found["ops_until"]) or _epoch(found["epoch_end"])
-            phases[-1] = replace(phases[-1], done=True, seconds=wall or _between(phases[-1].started_at, ended))
+            seconds = _between(phases[-1].started_at, mark.at) if mark.seconds is None else mark.seconds
+            phases[-1] = replace(phases[-1], done=True, seconds=seconds)
     return phases
+
+
+def _marks_in(data: bytes) -> Iterator[PhaseMark]:
+    """Yield the markers that the portal knows, in order."""
+    for match in _PHASE.finditer(data):
+        found = {key.decode(): value for key, value in match.groupdict().items()}
+        name = found["name"] or found["ops_name"] or found["group"] or found["section"]
+        if name:
+            yield PhaseMark(match.start(), name, _time(found["at"] or found["ops_at"]) or _epoch(found["epoch"]))
+        else:
+            ended = _time(found["until"] or found["ops_until"]) or _epoch(found["epoch_end"])
+            yield PhaseMark(match.start(), b"", ended, int(found["wall"]) if found["wall"] else None)
+
+
+def _marks_of(data: bytes, markers: Markers) -> list[PhaseMark]:
+    """Return the markers of an experiment, in order."""
+    marks = []
+    for expressions, is_start in ((markers.starts, True), (markers.ends, False)):
+        for match in (match for expression in expressions for match in expression.finditer(data)):
+            found = {key.decode(): value for key, value in match.groupdict().items()}
+            name, wall = found.get("name") or b"", found.get("wall") or b""
+            if is_start and not name.strip():
+                continue
+            seconds = int(wall) if wall.isdigit() and len(wall) < 10 else None
+            begin = data.rfind(b"\n", 0, match.start()) + 1
+            marks.append(PhaseMark(begin, name if is_start else b"", _time(found.get("at")), seconds))
+    return sorted(marks, key=lambda mark: mark.begin)
 
 
 def _closed(phases: list[Phase], end: int, at: datetime | None) -> list[Phase]:
@@ -90,7 +123,7 @@ def _name(raw: bytes) -> str:
 
 def _time(raw: bytes | None) -> datetime | None:
     try:
-        return datetime.fromisoformat(raw.decode().replace("T", " ")) if raw else None
+        return datetime.fromisoformat(raw.decode().replace("T", " ")).replace(tzinfo=None) if raw else None
     except ValueError:  # the job's own words
         return None
 
@@ -104,11 +137,21 @@ def _between(start: datetime | None, end: datetime | None) -> int | None:
     return seconds if seconds >= 0 else None
 
 
-def levels_in(data: bytes, offset: int) -> Iterator[LevelLine]:
-    """Yield the lines of a block that have a level, in order."""
+def levels_in(data: bytes, offset: int, markers: Markers = NO_MARKERS) -> Iterator[LevelLine]:
+    """Yield the lines of a block that have a level, in order; what the experiment calls it counts first."""
+    own: dict[int, Level] = {}
+    for level, expression in markers.levels:
+        for match in expression.finditer(data):
+            own.setdefault(offset + data.rfind(b"\n", 0, match.start()) + 1, level)
+    ours = [LevelLine(at, own[at]) for at in sorted(own)]
+    yield from merge(ours, _known_levels(data, offset, own), key=lambda line: line.offset)
+
+
+def _known_levels(data: bytes, offset: int, own: Container[int]) -> Iterator[LevelLine]:
     for match in _LEVELS.finditer(data):
         level = next(level for level in LEVELS if match.group(level.encode()))
-        yield LevelLine(offset + match.start(), level)
+        if offset + match.start() not in own:
+            yield LevelLine(offset + match.start(), level)
 
 
 def phase_at(phases: Sequence[Phase], offset: int) -> int | None:

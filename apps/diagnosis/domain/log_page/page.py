@@ -11,7 +11,7 @@ from itertools import islice
 
 from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.facts import log_paths
-from apps.diagnosis.domain.log_page.outline import Level, Phase, levels_in, phase_at, phases_in
+from apps.diagnosis.domain.log_page.outline import Phase, levels_in, phase_at, phases_in
 from apps.diagnosis.domain.log_page.rows import (
     LINE_BYTES,
     Events,
@@ -27,8 +27,10 @@ from apps.diagnosis.domain.log_page.rows import (
 from apps.diagnosis.domain.log_page.search import Matches, Search, search_log
 from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
 from apps.diagnosis.domain.log_windows import default_stream, marks_in
+from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.domain.success_samples import baseline_for
 from apps.diagnosis.engine.base import Block
+from apps.diagnosis.engine.markers import Level, Markers
 from apps.diagnosis.engine.novelty import novel_rows
 from apps.diagnosis.enums import Role, Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, Verdict
@@ -154,8 +156,9 @@ def _filled(page: LogPage, text: LogText) -> LogPage:
     place, chosen = _place(page, text, matches)
     begin, data = _window(text, place, query)
     numbered = split_lines(data, begin, text.number_at(begin))
-    outlined_from, phases, levels = _outline(text)
-    levels |= {} if outlined_from <= begin else _levels(data, begin)
+    markers = markers_of(page.job.experiment_id)
+    outlined_from, phases, levels = _outline(text, markers)
+    levels |= {} if outlined_from <= begin else _levels(data, begin, markers)
     marks = _marks(page, Block(data, begin, text.end, None, page.stream))
     novelty = _novelty(page.job, numbered)
     events = Events(
@@ -265,17 +268,17 @@ def _first_lines(data: bytes, lines: int) -> bytes:
     return data[:end]
 
 
-def _outline(text: LogText) -> tuple[int, list[Phase], dict[int, Level]]:
+def _outline(text: LogText, markers: Markers) -> tuple[int, list[Phase], dict[int, Level]]:
     """Return from where on the log was read for it, its phases and the levels of its lines."""
     begin = text.begin
     if text.end - begin > OUTLINE_BYTES:
         begin = text.line_start(text.end - OUTLINE_TAIL_BYTES, reach=LINE_BYTES)
     data = text.read(begin, text.end)
-    return begin, phases_in(data, begin), _levels(data, begin)
+    return begin, phases_in(data, begin, markers), _levels(data, begin, markers)
 
 
-def _levels(data: bytes, begin: int) -> dict[int, Level]:
-    return {line.offset: line.level for line in islice(levels_in(data, begin), MOST_LEVEL_LINES)}
+def _levels(data: bytes, begin: int, markers: Markers) -> dict[int, Level]:
+    return {line.offset: line.level for line in islice(levels_in(data, begin, markers), MOST_LEVEL_LINES)}
 
 
 def _marks(page: LogPage, block: Block) -> dict[int, Mark]:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import re2
 
-from apps.diagnosis.domain.log_page.outline import Level
 from apps.diagnosis.engine.catalogue import text_of
+from apps.diagnosis.engine.markers import Level
 from apps.diagnosis.engine.plain_lines import clean
 from apps.diagnosis.enums import Role
 

@@ -1,0 +1,163 @@
+"""Propose a version of an experiment's pack, and decide on it: only an approved one takes effect."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from apps.accounts.models import Experiment, Principal
+from apps.core.domain.events import publish
+from apps.core.domain.workflow import move
+from apps.core.errors import InvalidFields, NotAllowed, StaleState
+from apps.diagnosis.domain.known_errors.changes import save_together, values_of
+from apps.diagnosis.domain.packs.current import pack_in_force
+from apps.diagnosis.domain.packs.reading import Pack, read_pack
+from apps.diagnosis.enums import CHANGE_MOVES, ChangeState, CodeScope
+from apps.diagnosis.models import ExitCodeMeaning, ExperimentPack, KnownError
+from apps.diagnosis.permissions import may_edit_catalogue, may_propose_pack
+
+CODE_VALUES = ("title", "help", "category", "certain")
+
+
+@dataclass(frozen=True, slots=True)
+class PackEffect:
+    """What a pack changes when it is approved: IDs of known errors, and numbers of exit codes."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+    phases: int
+    levels: int
+
+
+def effect_of(pack: Pack) -> PackEffect:
+    """Compare a pack without faults with what is in force."""
+    assert pack.experiment  # noqa: S101  a pack without faults has one
+    rows = {row.pk: row for row in _rows_of(pack.experiment)}
+    codes = {(row.kind, row.number): row for row in _codes_of(pack.experiment)}
+    added, changed = [], []
+    for key, row in pack.known_errors.items():
+        if key not in rows:
+            added.append(key)
+        elif values_of(rows[key]) != values_of(row):
+            changed.append(key)
+    for code, new in pack.exit_codes.items():
+        old = codes.get(code)
+        if old is None:
+            added.append(_words(new))
+        elif any(getattr(old, name) != getattr(new, name) for name in CODE_VALUES):
+            changed.append(_words(new))
+    removed = [key for key, row in rows.items() if key not in pack.known_errors and row.enabled]
+    removed += [_words(row) for code, row in codes.items() if code not in pack.exit_codes and row.pack]
+    return PackEffect(added, changed, removed, len(pack.phases), len(pack.levels))
+
+
+@transaction.atomic
+def propose_pack(*, text: str, by: Principal, at: datetime, reason: str) -> ExperimentPack:
+    """Store a pack as the next version of its experiment's; it takes effect when it is approved.
+
+    Raises `NotAllowed`, and `InvalidFields` with every fault and its line.
+    """
+    pack = checked_pack(text, by=by)
+    assert pack.experiment  # noqa: S101  a pack without faults has one
+    if not reason.strip():
+        raise InvalidFields({"reason": ["Say why. The approver will read it."]})
+    experiment = Experiment.objects.select_for_update().get(pk=pack.experiment.pk)
+    newest = ExperimentPack.objects.filter(experiment=experiment).order_by("-version").first()
+    if newest and newest.text == text and newest.state != ChangeState.REJECTED:
+        raise InvalidFields({"text": [f"Version {newest.version} is the same."]})
+    proposed = ExperimentPack.objects.create(
+        experiment=experiment,
+        version=newest.version + 1 if newest else 1,
+        text=text,
+        markers=pack.markers,
+        by=str(by)[:150],
+        at=at,
+        reason=reason.strip(),
+    )
+    publish(kind="pack.proposed", target=proposed, by=by, at=at, reason=proposed.reason)
+    return proposed
+
+
+def checked_pack(text: str, *, by: Principal) -> Pack:
+    """Return what a text declares. Raises `NotAllowed`, and `InvalidFields` with every fault and its line."""
+    pack = read_pack(text)
+    if pack.experiment and not may_propose_pack(by, pack.experiment.pk):
+        raise NotAllowed(f"Only the OPG and liaisons of {pack.experiment} can propose its pack.")
+    if pack.faults:
+        raise InvalidFields({"text": [str(fault) for fault in pack.faults]})
+    return pack
+
+
+@transaction.atomic
+def decide_pack(
+    *, proposed: ExperimentPack, approve: bool, by: Principal, at: datetime, reason: str = ""
+) -> ExperimentPack:
+    """Approve a pack, which takes effect at once, or reject it.
+
+    Raises `NotAllowed`, `InvalidTransition`, `StaleState` if a newer one is in force, `InvalidFields`.
+    """
+    if not may_edit_catalogue(by):
+        raise NotAllowed("Only approvers and admins of the OPG can decide on packs.")
+    if not approve and not reason.strip():
+        raise InvalidFields({"reason": ["Say why. The author of the pack will read it."]})
+    experiment = Experiment.objects.select_for_update().get(pk=proposed.experiment_id)
+    decided: dict[str, Any] = {"decided_by": str(by)[:150], "decided_at": at, "decision": reason.strip()}
+    if approve:
+        now = pack_in_force(experiment.pk)
+        if now and now.version > proposed.version:
+            raise StaleState(f"Version {now.version} is in force. Propose this text again to return to it.")
+    to = ChangeState.APPLIED if approve else ChangeState.REJECTED
+    move(proposed, to=to, transitions=CHANGE_MOVES, field="state", **decided)
+    if approve:
+        _apply(proposed, experiment, by=by, at=at)
+    kind = "pack.applied" if approve else "pack.rejected"
+    publish(kind=kind, target=proposed, by=by, at=at, reason=reason.strip())
+    return proposed
+
+
+def _apply(proposed: ExperimentPack, experiment: Experiment, *, by: Principal, at: datetime) -> None:
+    pack = read_pack(proposed.text)  # the catalogue may have changed since it was proposed
+    if pack.faults:
+        raise InvalidFields({"text": [str(fault) for fault in pack.faults]})
+    gone = [row for row in _rows_of(experiment) if row.pk not in pack.known_errors and row.enabled]
+    for row in gone:
+        row.enabled = False
+    reason = f"Pack of {experiment}, version {proposed.version}: {proposed.reason}"
+    save_together(rows=[*pack.known_errors.values(), *gone], by=by, at=at, reason=reason)
+    _apply_codes(pack, experiment, proposed)
+
+
+def _apply_codes(pack: Pack, experiment: Experiment, proposed: ExperimentPack) -> None:
+    """Write the exit codes of a pack; those that it no longer has are deleted, or have their shipped meaning again."""
+    old = {(row.kind, row.number): row for row in _codes_of(experiment)}
+    for code, row in old.items():
+        if row.pack and code not in pack.exit_codes:
+            if row.shipped is None:
+                row.delete()
+                continue
+            for name, value in row.shipped.items():
+                setattr(row, name, value)
+            row.pack = ""
+            row.save()
+    for code, new in pack.exit_codes.items():
+        row = old.get(code, new)
+        for name in CODE_VALUES:
+            setattr(row, name, getattr(new, name))
+        row.pack, row.enabled = experiment.key, True
+        row.source = f"Pack of {experiment.key}, version {proposed.version}"
+        row.save()
+
+
+def _rows_of(experiment: Experiment) -> list[KnownError]:
+    rows = KnownError.objects.filter(pack=experiment.key, experiment=experiment)
+    return list(rows.select_related("experiment").order_by("pk"))
+
+
+def _codes_of(experiment: Experiment) -> list[ExitCodeMeaning]:
+    return list(ExitCodeMeaning.objects.filter(scope=CodeScope.EXPERIMENT, name__iexact=experiment.key))
+
+
+def _words(code: ExitCodeMeaning) -> str:
+    return f"{code.get_kind_display().lower()} {code.number}"

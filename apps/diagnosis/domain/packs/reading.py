@@ -1,0 +1,172 @@
+"""Read a pack from YAML: what it declares, and every fault with its line."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import re2
+from django.core.exceptions import ValidationError
+
+from apps.accounts.models import Experiment
+from apps.core.errors import InvalidFields
+from apps.diagnosis.domain.known_errors.changes import FIELDS, checked_row
+from apps.diagnosis.engine.catalogue import compile_pattern
+from apps.diagnosis.engine.markers import LEVELS
+from apps.diagnosis.enums import CodeScope
+from apps.diagnosis.models import ExitCodeMeaning, KnownError
+from apps.production.domain.yaml_text import Fault, Parsed, parse_yaml
+
+MAX_BYTES = 500_000
+#: Entries of each part at most.
+MOST = {"known_errors": 500, "exit_codes": 500, "phases": 20, "levels": 20}
+PATTERN_FIELDS = frozenset(FIELDS) - {"experiment", "pack", "enabled"}
+CODE_FIELDS = ("number", "kind", "title", "help", "category", "certain")
+LONGEST_REGEX = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """What a pack declares, as unsaved rows and plain data; with faults it is incomplete."""
+
+    experiment: Experiment | None
+    known_errors: dict[str, KnownError] = field(default_factory=dict)
+    exit_codes: dict[tuple[str, int], ExitCodeMeaning] = field(default_factory=dict)
+    phases: list[dict[str, str]] = field(default_factory=list)
+    levels: list[dict[str, str]] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+
+    @property
+    def markers(self) -> dict[str, Any]:
+        return {"phases": self.phases, "levels": self.levels}
+
+
+def read_pack(text: str) -> Pack:
+    """Read and check a pack. Nothing is stored."""
+    parsed = parse_yaml(text, longest=MAX_BYTES)
+    if not isinstance(parsed.data, dict):
+        faults = parsed.faults or [Fault(1, "Start with “experiment:” and the key of the experiment.")]
+        return Pack(None, faults=list(faults))
+    key = parsed.data.get("experiment")
+    experiment = Experiment.objects.filter(key__iexact=key).first() if isinstance(key, str) and key else None
+    pack = Pack(experiment, faults=list(parsed.faults))
+    if experiment is None:
+        what = f"There is no experiment “{key}”." if key else "Name the experiment: “experiment: KEY”."
+        pack.faults.append(Fault(parsed.line("experiment") or 1, what, "experiment"))
+        return pack
+    for name in parsed.data.keys() - {"experiment", *MOST}:
+        pack.faults.append(Fault(parsed.line(str(name)), f"Unknown part “{name}”. Use {', '.join(MOST)}."))
+    if not parsed.data.keys() & MOST.keys():
+        pack.faults.append(Fault(1, f"The pack is empty. Use {', '.join(MOST)}."))
+    others = {
+        row.pk: row.pack
+        for row in KnownError.objects.exclude(pack=experiment.key, experiment=experiment).only("pk", "pack")
+    }
+    for path, entry in _entries(parsed, "known_errors", PATTERN_FIELDS | {"id"}, pack.faults):
+        _read_known_error(pack, parsed, path, entry, others)
+    for path, entry in _entries(parsed, "exit_codes", CODE_FIELDS, pack.faults):
+        _read_exit_code(pack, parsed, path, entry)
+    for path, entry in _entries(parsed, "phases", ("start", "end"), pack.faults):
+        start = _regex(pack, parsed, f"{path}.start", entry.get("start"), group="name")
+        end = _regex(pack, parsed, f"{path}.end", entry["end"]) if "end" in entry else ""
+        pack.phases.append({"start": start, "end": end})
+    for path, entry in _entries(parsed, "levels", ("level", "regex"), pack.faults):
+        if entry.get("level") not in LEVELS:
+            pack.faults.append(Fault(parsed.line(f"{path}.level"), f"level: Use one of: {', '.join(LEVELS)}.", path))
+        regex = _regex(pack, parsed, f"{path}.regex", entry.get("regex"))
+        pack.levels.append({"level": str(entry.get("level")), "regex": regex})
+    pack.faults.sort(key=lambda fault: fault.line)
+    return pack
+
+
+def _entries(
+    parsed: Parsed, part: str, fields: Sequence[str] | frozenset[str], faults: list[Fault]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield path and content of each entry of a part that is a mapping; note what is wrong with its form."""
+    entries = parsed.data.get(part, [])
+    if not isinstance(entries, list):
+        faults.append(Fault(parsed.line(part), f"{part}: Write a list.", part))
+        return
+    if len(entries) > MOST[part]:
+        faults.append(Fault(parsed.line(part), f"{part}: Use at most {MOST[part]}.", part))
+        return
+    for number, entry in enumerate(entries):
+        path = f"{part}.{number}"
+        if not isinstance(entry, dict):
+            faults.append(Fault(parsed.line(path), f"{part}: An entry has fields: {', '.join(sorted(fields))}.", path))
+            continue
+        unknown = [str(name) for name in entry.keys() - set(fields)]
+        faults.extend(Fault(parsed.line(f"{path}.{name}"), f"Unknown field “{name}”.", path) for name in unknown)
+        yield path, {name: value for name, value in entry.items() if name in fields}
+
+
+def _read_known_error(pack: Pack, parsed: Parsed, path: str, entry: dict[str, Any], others: Mapping[str, str]) -> None:
+    known_error = entry.pop("id", None)
+    if not isinstance(known_error, str) or not known_error:
+        pack.faults.append(Fault(parsed.line(path), "A known error needs an id.", path))
+        return
+    if known_error in pack.known_errors:
+        pack.faults.append(Fault(parsed.line(f"{path}.id"), f"“{known_error}” appears twice.", path))
+        return
+    if known_error in others:
+        what = f"“{known_error}” exists and is not of this pack. Choose another id."
+        pack.faults.append(Fault(parsed.line(f"{path}.id"), what, path))
+        return
+    assert pack.experiment  # noqa: S101  checked by the caller
+    own = {"experiment": pack.experiment.key, "pack": pack.experiment.key}
+    try:
+        row = checked_row(known_error, entry | own)
+    except InvalidFields as error:
+        _add_problems(pack, parsed, path, known_error, error.problems)
+    else:
+        pack.known_errors[known_error] = row
+
+
+def _read_exit_code(pack: Pack, parsed: Parsed, path: str, entry: dict[str, Any]) -> None:
+    assert pack.experiment  # noqa: S101  checked by the caller
+    row = ExitCodeMeaning(
+        **entry, scope=CodeScope.EXPERIMENT, name=pack.experiment.key, pack=pack.experiment.key, source="pack"
+    )
+    name = f"exit code {entry.get('number')}"
+    try:
+        row.clean_fields()
+    except ValidationError as error:
+        _add_problems(pack, parsed, path, name, error.message_dict)
+        return
+    key = (row.kind, row.number)
+    if key in pack.exit_codes:
+        pack.faults.append(Fault(parsed.line(f"{path}.number"), f"{name} appears twice.", path))
+    pack.exit_codes[key] = row
+
+
+def _add_problems(pack: Pack, parsed: Parsed, path: str, name: str, problems: Mapping[str, Sequence[str]]) -> None:
+    for wrong, messages in problems.items():
+        line = parsed.line(f"{path}.{wrong}")
+        pack.faults.extend(Fault(line, f"{name}, {wrong}: {message}", path) for message in messages)
+
+
+def _regex(pack: Pack, parsed: Parsed, path: str, regex: Any, *, group: str = "") -> str:
+    """Check an expression of lines, with a named group if one is needed."""
+    fault = ""
+    if not isinstance(regex, str) or not regex:
+        fault = "Write a regular expression."
+    elif len(regex) > LONGEST_REGEX:
+        fault = f"Use at most {LONGEST_REGEX} characters."
+    else:
+        try:
+            compiled = compile_pattern(regex)
+        except re2.error as error:
+            fault = f"The expression does not compile in RE2: {_words(error)}."
+        else:
+            if compiled.search(b""):
+                fault = "The expression matches the empty line."
+            elif group and group not in re.findall(r"\(\?P?<(\w+)>", regex):
+                fault = f"Name the phase by a group: (?P<{group}>…)."
+    if fault:
+        pack.faults.append(Fault(parsed.line(path), f"{path.rpartition('.')[2]}: {fault}", path))
+    return str(regex or "")
+
+
+def _words(error: Exception) -> str:
+    why = error.args[0] if error.args else error
+    return why.decode(errors="replace") if isinstance(why, bytes) else str(why)
