@@ -261,6 +261,7 @@ EXPECTED = {
     "diagnosis:known-errors": ALL,
     "diagnosis:known-errors-export": ALL,
     "diagnosis:known-errors-import": PROPOSER,
+    "diagnosis:running-log": OF_EXPERIMENT,
     "diagnosis:reclassification": APPROVER_OR_ADMIN_HIDDEN,
     "diagnosis:reclassifications": APPROVER_OR_ADMIN,
     "diagnosis:log": OF_EXPERIMENT,

@@ -6,7 +6,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.tasks import task_of
-from apps.diagnosis.domain import excerpt_retention, reclassification, success_samples
+from apps.diagnosis.domain import excerpt_retention, reclassification, running_logs, success_samples
 from apps.diagnosis.domain import harvest as harvest_module
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.common_causes import causes
@@ -41,6 +41,11 @@ def survey_log(*, harvest_id: int) -> None:
     harvest = LogHarvest.objects.select_related("job__cluster", "job__experiment").filter(pk=harvest_id).first()
     if harvest is not None:
         harvest_module.survey_log(harvest=harvest, at=timezone.now())
+
+
+@shared_task
+def find_running_log(*, archived_id: int, job_id: str) -> None:
+    running_logs.find_running_log(archived_id=archived_id, job_id=job_id, at=timezone.now())
 
 
 task_of(harvest_module.requeue_overdue)

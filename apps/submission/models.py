@@ -134,6 +134,11 @@ class Submission(models.Model):
         return self.purpose == Purpose.TEST
 
     @property
+    def first_job_id(self) -> str:
+        """Return the ID of its first job, as the scheduler shows it: those of the portal are arrays."""
+        return f"{self.spool_id}_0" if self.cluster.scheduler == "slurm" else self.spool_id
+
+    @property
     def name(self) -> str:
         """Return the job name, by which the array is found in the scheduler."""
         return f"{self.request.key}.{self.position + 1}.{self.token.hex}"

@@ -66,6 +66,8 @@ class World:
             "number": {"api:request-revision": 0, "*": 1},
             "slug": {"api:feed": "farm", "*": self.service.slug},
             "token_key": {"*": "nothing1"},
+            "cluster": {"*": "alps"},
+            "job_id": {"*": "4711"},
             "job": {"*": self.job.pk},
             "pk": {
                 "api:known-error": "DNS",

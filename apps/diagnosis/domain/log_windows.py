@@ -61,7 +61,7 @@ def log_view(
         problem = "It never ran, so it wrote none."
     if block is None:
         return replace(view, problem=problem)
-    shown = _mark_lines(job, block)
+    shown = mark_lines(job, block)
     earlier = block.offset if block.offset > block.begin and block.data else None
     return replace(view, lines=shown, size_bytes=block.file_bytes, earlier=earlier, problem=problem)
 
@@ -133,7 +133,7 @@ def _end_of_lines(data: bytes, position: int, lines: int) -> int:
     return position
 
 
-def _mark_lines(job: Job, block: Block) -> tuple[LineView, ...]:
+def mark_lines(job: Job, block: Block) -> tuple[LineView, ...]:
     """Mark the lines that match known errors."""
     marks = marks_in(job, block)
     return tuple(

@@ -1,0 +1,193 @@
+"""The end of the log of a job that still runs, read again and again while it grows.
+
+Accounting does not know the job yet: what was captured of it says whose it is, and its scheduler where it writes. A
+worker asks the scheduler, once for a while; a page only reads the file.
+"""
+
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from django.core.cache import cache
+
+from apps.accounts.models import User
+from apps.archive.domain.store.contents import CLOCK_TOLERANCE, DamagedContent, read_blob
+from apps.archive.models import ArchivedJob
+from apps.clusters.domain import adapter_of, log_url_of
+from apps.clusters.schedulers.base import JobState, SchedulerError
+from apps.clusters.schedulers.environment import variables_in
+from apps.core.domain.background import enqueue
+from apps.diagnosis.domain.attempts import RESTARTED
+from apps.diagnosis.domain.log_access import log_access
+from apps.diagnosis.domain.log_windows import LineView, mark_lines
+from apps.diagnosis.engine.tail import LogError, LogMissing, open_log, read_back
+from apps.diagnosis.enums import Stream
+from apps.jobs.domain.records import record_of
+from apps.jobs.models import Job
+
+LINES, TAIL_BYTES, HEAD_BYTES = 200, 256 * 1024, 1024
+#: A scheduler is asked for the paths of a job this often at most, and again where it did not know them.
+KNOWN_SECONDS, ASK_SECONDS = 600, 30
+#: Variables of a job that name its working directory.
+_DIRECTORIES = ("SLURM_SUBMIT_DIR", "PBS_O_WORKDIR", "PWD")
+
+
+NOTICES = {
+    "replaced": "The log was replaced by another file. These are the lines of the new one.",
+    "shrank": "The log shrank. Earlier lines are lost.",
+    "overwritten": "The log was overwritten from its start. Earlier lines are lost.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a reader has seen of a file: inode, size, and checksum of its first bytes."""
+
+    inode: int
+    size: int
+    head: int
+
+    def __str__(self) -> str:
+        return f"{self.inode}-{self.size}-{self.head}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningLog:
+    """The end of a log now. `finished` is the job's record once it has ended: there is nothing to follow then."""
+
+    archived: ArchivedJob
+    job_id: str
+    stream: Stream
+    streams: tuple[Stream, ...] = (Stream.STDOUT,)
+    path: str = ""
+    lines: tuple[LineView, ...] = ()
+    seen: Seen | None = None
+    notice: str = ""
+    problem: str = ""
+    finished: Job | None = None
+
+
+def running_job(*, user: User, cluster: str, job_id: str) -> ArchivedJob | None:
+    """Return what was captured of a job, or of the array of a task (`4711_3`); the newest one that the user may see."""
+    wanted = {job_id, job_id.partition("_")[0]}
+    jobs = ArchivedJob.objects.visible_to(user).filter(cluster__name=cluster, job_id__in=wanted)
+    return jobs.select_related("cluster", "experiment").order_by("-submitted_at").first()
+
+
+def running_log(
+    archived: ArchivedJob, *, job_id: str, stream: Stream = Stream.STDOUT, before: Seen | None = None
+) -> RunningLog:
+    """Read the last lines of a log. `before` is what the reader saw last: a log that shrank or was replaced says so."""
+    log = RunningLog(archived, job_id, stream, finished=_finished(archived, job_id))
+    paths = cache.get(_key(archived, job_id))
+    if log.finished and (paths is None or "problem" in paths):
+        return log
+    if paths is None:
+        if cache.add(f"{_key(archived, job_id)}:asked", 1, ASK_SECONDS):
+            enqueue("apps.diagnosis.tasks.find_running_log", archived_id=archived.pk, job_id=job_id)
+        return replace(log, problem="The scheduler is being asked where this job writes its log.")
+    if problem := paths.get("problem", ""):
+        return replace(log, problem=problem)
+    found = {each: paths[each] for each in Stream if paths.get(each)}
+    log = replace(log, streams=tuple(found), path=found.get(stream, ""))
+    if not log.path:
+        return replace(log, problem=f"The job has no separate {stream.label.lower()}.")
+    return _read(log, before)
+
+
+def find_running_log(*, archived_id: int, job_id: str, at: datetime) -> None:
+    """Ask the scheduler of a job that runs for the paths of its logs, and remember them for a while."""
+    archived = ArchivedJob.objects.select_related("cluster", "script", "environment").filter(pk=archived_id).first()
+    if archived is None:
+        return
+    paths, seconds = _paths(archived, job_id, at), KNOWN_SECONDS
+    if "problem" in paths:
+        seconds = ASK_SECONDS
+    cache.set(_key(archived, job_id), paths, seconds)
+
+
+def _paths(archived: ArchivedJob, job_id: str, at: datetime) -> dict[str, str]:
+    if log_url_of(archived.cluster):
+        return {"problem": "Logs of this cluster are on a web server. They are read when the job ends."}
+    try:
+        script, environment = read_blob(archived.script), _variables(read_blob(archived.environment))
+    except DamagedContent as error:
+        return {"problem": f"The archived content {error}."}
+    record = record_of(_as_job(archived, job_id, at, environment))
+    try:
+        found = adapter_of(archived.cluster).log_paths(record, script=script, environment=environment)
+    except SchedulerError as error:
+        return {"problem": f"The scheduler did not answer: {error}"}
+    if found is None:
+        return {"problem": "The scheduler does not know yet where this job writes its log."}
+    paths = {Stream.STDOUT.value: str(found.stdout)}
+    return paths if found.stderr == found.stdout else paths | {Stream.STDERR.value: str(found.stderr)}
+
+
+def _read(log: RunningLog, before: Seen | None) -> RunningLog:
+    job = _as_job(log.archived, log.job_id, log.archived.submitted_at, {})
+    if log.path == os.devnull:
+        return replace(log, problem="The job writes to /dev/null.")
+    try:
+        with open_log(Path(log.path), log_access(job)) as descriptor:
+            block = read_back(descriptor, lines=LINES, budget_bytes=TAIL_BYTES)
+            status = os.fstat(descriptor)
+            head = os.pread(descriptor, min(HEAD_BYTES, before.size) if before else 0, 0)
+            seen = Seen(status.st_ino, status.st_size, zlib.crc32(os.pread(descriptor, HEAD_BYTES, 0)))
+            notice = _notice(before, seen, head)
+    except LogMissing as error:
+        gone = " It was there before: it has been deleted or moved." if before else " The job may not have started."
+        return replace(log, problem=f"{error}.{gone}", seen=before)
+    except LogError as error:
+        return replace(log, problem=f"{error}.", seen=before)
+    return replace(log, lines=mark_lines(job, block), seen=seen, notice=notice)
+
+
+def _notice(before: Seen | None, now: Seen, head: bytes) -> str:
+    """Return what happened to a file since it was last seen, as a key of `NOTICES`; empty if it only grew."""
+    if before is None or not before.size:
+        return ""
+    if now.inode != before.inode:
+        return "replaced"
+    if now.size < before.size:
+        return "shrank"
+    return "overwritten" if zlib.crc32(head) != before.head else ""
+
+
+def _finished(archived: ArchivedJob, job_id: str) -> Job | None:
+    """Return the record of the last attempt, unless the scheduler may start the job again."""
+    around = (archived.submitted_at - CLOCK_TOLERANCE, archived.submitted_at + CLOCK_TOLERANCE)
+    jobs = Job.objects.filter(cluster=archived.cluster_id, spool_id=archived.job_id, submitted_at__range=around)
+    last = jobs.filter(job_id=job_id).order_by("attempt").last()
+    return None if last is None or JobState(last.state) in RESTARTED else last
+
+
+def _as_job(archived: ArchivedJob, job_id: str, at: datetime, environment: Mapping[str, str]) -> Job:
+    """Return a job that runs as a row that is not saved: who it belongs to and where it was submitted."""
+    return Job(
+        cluster=archived.cluster,
+        job_id=job_id,
+        raw_id=int(archived.job_id) if archived.job_id.isdecimal() else 0,
+        spool_id=archived.job_id,
+        state=JobState.COMPLETED,
+        submitted_at=archived.submitted_at,
+        started_at=archived.captured_at,
+        ended_at=max(at, archived.captured_at + timedelta(seconds=1)),
+        user=archived.user,
+        account=archived.account,
+        name=archived.name,
+        experiment=archived.experiment,
+        work_dir=next((environment[name] for name in _DIRECTORIES if environment.get(name)), ""),
+    )
+
+
+def _variables(environment: bytes) -> dict[str, str]:
+    pairs = variables_in(environment)
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in pairs}
+
+
+def _key(archived: ArchivedJob, job_id: str) -> str:
+    return f"running-log:{archived.pk}:{zlib.crc32(job_id.encode())}"

@@ -1,0 +1,29 @@
+"""The page that follows the log of a job while it runs."""
+
+import re
+
+from django.http import Http404, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.diagnosis.domain.running_logs import NOTICES, Seen, running_job, running_log
+from apps.diagnosis.enums import Stream
+
+_SEEN = re.compile(r"(\d{1,20})-(\d{1,15})-(\d{1,10})")
+
+
+@require_safe
+def follow(request: AuthenticatedRequest, cluster: str, job_id: str) -> HttpResponse:
+    """Show the end of a running job's log; the part with the lines asks again while the job runs."""
+    archived = running_job(user=request.user, cluster=cluster, job_id=job_id)
+    if archived is None:
+        raise Http404("No such job.")
+    seen = _SEEN.fullmatch(request.GET.get("seen", ""))
+    before = Seen(*(int(number) for number in seen.groups())) if seen else None
+    stream = Stream.STDERR if request.GET.get("stream") == Stream.STDERR else Stream.STDOUT
+    log = running_log(archived, job_id=job_id, stream=stream, before=before)
+    notice = log.notice or request.GET.get("notice", "")  # once seen, it stays
+    template = "diagnosis/_running_log.html" if request.htmx else "diagnosis/running_log.html"
+    context = {"log": log, "notice": notice, "words": NOTICES.get(notice, "")}
+    return render(request, template, {**context, "is_followed": "pause" not in request.GET})
