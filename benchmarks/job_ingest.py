@@ -85,11 +85,10 @@ def _copied(connection, model, columns):
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE bare (LIKE {table} INCLUDING ALL)")
         with cursor.copy(f"COPY (SELECT id, {names} FROM {table}) TO STDOUT (FORMAT BINARY)") as copy:
-            content = [bytes(block) for block in copy]
+            content = b"".join(copy)
         begun = time.perf_counter()
         with cursor.copy(f"COPY bare (id, {names}) FROM STDIN (FORMAT BINARY)") as copy:
-            for block in content:
-                copy.write(block)
+            copy.write(content)
         return time.perf_counter() - begun
 
 
