@@ -1,11 +1,14 @@
 """What an unchanged snapshot of a long queue costs: `python -m benchmarks.live_queue --jobs 30000`.
 
 Prints one JSON object last: `rows_written` and `seconds` of an unchanged reading (the bar: 0, and less than 1 s), and
-those of one in which a tenth of the jobs started.
+those of one in which a tenth of the jobs started. Then the queues of so many clusters are read as in ten
+minutes, every two, each time with another tenth running: `round_seconds` of the slowest round (the bar:
+120), `memory_mb`, the peak.
 """
 
 import argparse
 import json
+import resource
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,15 +16,17 @@ from datetime import UTC, datetime, timedelta
 from benchmarks.database import database, set_up_django
 
 ARRAY = 50
+ROUNDS = 5
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=30_000)
+    parser.add_argument("--clusters", type=int, default=25)
     options = parser.parse_args()
     with database() as (base, url):
         set_up_django(base, url, LOG_LEVEL="ERROR")
-        print(json.dumps(measured(options.jobs)))
+        print(json.dumps(measured(options.jobs) | rounds(options.clusters, options.jobs)))
 
 
 def measured(count):
@@ -41,6 +46,27 @@ def measured(count):
     ]
     changed = stored(cluster, moved, at + timedelta(minutes=4))
     return {"jobs": count, **same, "first": first, "tenth_started": changed}
+
+
+def rounds(clusters, count):
+    """Read all queues again and again; return the seconds of the slowest round."""
+    from apps.clusters.models import Cluster
+    from apps.clusters.schedulers.base import CurrentState
+
+    at = datetime.now(UTC)
+    made = [Cluster.objects.create(name=f"cluster{number}", scheduler="slurm") for number in range(clusters)]
+    snapshot, seconds = list(queue(count, at)), []
+    for number in range(ROUNDS):
+        moved = [
+            replace(one, state=CurrentState.RUNNING, reason="") if place % 10 == number else one
+            for place, one in enumerate(snapshot)
+        ]
+        seconds.append(sum(stored(one, moved, at + timedelta(minutes=2 * number))["seconds"] for one in made))
+    return {
+        "clusters": clusters,
+        "round_seconds": round(max(seconds), 1),
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
 
 
 def queue(count, at):
