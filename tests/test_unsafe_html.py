@@ -17,7 +17,6 @@ MADE_BY_HAND = {
     ("apps/archive/domain/highlight.py", "highlight"),
     ("apps/core/web/documentation.py", "html_of"),
     ("apps/core/web/templatetags/look.py", "visible"),
-    ("apps/progress/web/templatetags/progress.py", "progress_rows"),
     ("apps/statusboard/web/templatetags/day_marks.py", "day_marks"),
     ("apps/statusboard/web/templatetags/day_marks.py", "plain_marks"),
 }

@@ -1,5 +1,7 @@
 """The progress panel of a request, and the home page's table of stages."""
 
+from datetime import date
+
 import pytest
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -10,7 +12,7 @@ from apps.jobs.domain.origin import attach_origin
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.requests.drafts import create_draft
-from apps.production.models import Request
+from apps.production.models import Request, Stage
 from apps.progress.domain.stage_counts import production_now
 from tests.factories.jobs import AT, failed, ran, record, store
 from tests.jobs.test_pages import listed_at
@@ -76,4 +78,11 @@ def test_production_now_shows_approved_requests_by_stage(alps, request_of_nova, 
     ]
     page = render_to_string("progress/_production_now.html", {"production": rows, "as_of": AT})
     assert page.count("Rock muons") == 1
+    assert 'aria-label="simulation: 0 completed of ' in page
+    assert 'aria-label="reco: 0 completed, 0 failed"' in page
+    Stage.objects.filter(request=request_of_nova, name="reco").update(jobs=40)
+    Request.objects.filter(pk=request_of_nova.pk).update(expected_end=date(2026, 12, 20), deadline=date(2026, 12, 12))
+    page = render_to_string("progress/_production_now.html", {"production": production_now(liaison), "as_of": AT})
+    assert 'aria-label="reco: 0 completed of 40, 0 failed"' in page
+    assert '20 Dec 2026<br><small class="late">8 days late</small>' in page
     assert production_now(other_liaison) == []

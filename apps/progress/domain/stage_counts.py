@@ -15,6 +15,8 @@ from apps.submission.domain.submissions import sent_again
 
 #: How many requests the home page shows.
 MOST_REQUESTS = 12
+#: What it shows of each.
+_SHOWN = ("key", "title", "experiment", "deadline", "expected_end")
 
 
 @dataclass
@@ -48,7 +50,7 @@ def progress_of(request: Request) -> list[StageProgress]:
 
 def production_now(user: User) -> list[StageProgress]:
     """Return the progress by stage of requests that a user can see: those in production, then the queue."""
-    visible, named = Request.objects.visible_to(user), ("key", "title", "experiment")
+    visible, named = Request.objects.visible_to(user), _SHOWN
     started = visible.filter(state__in=sorted(IN_PRODUCTION)).order_by(*by_place())
     requests = list(started.only(*named)[:MOST_REQUESTS])
     requests += startable().filter(pk__in=visible).only(*named)[: MOST_REQUESTS - len(requests)]

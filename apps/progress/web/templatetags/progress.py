@@ -1,45 +1,83 @@
-"""Rows of the table of stages on the home page, and figures of reports with links to their jobs."""
+"""Rows of the table of requests on the home page, and figures of reports with links to their jobs."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
 from django import template
 from django.template import Context
 from django.urls import reverse
-from django.utils.html import escape, format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
-from apps.core.web.templatetags.look import number, percent, state, when
+from apps.core.charts import Part, share_bar
+from apps.core.web.templatetags.look import number, percent, state
+from apps.jobs.domain.totals import Sums
+from apps.production.models import Request
 from apps.progress.domain.stage_counts import StageProgress
 
 register = template.Library()
 
+#: The most stages of a request that have a bar.
+MOST_BARS = 8
+
 
 @register.simple_tag
 def progress_rows(progress: Iterable[StageProgress]) -> SafeString:
-    """A row for each stage under its request. There are a hundred of them, too many for a template loop."""
-    return mark_safe("".join(_rows(progress)))  # noqa: S308 – names and addresses are escaped, the rest are figures
+    """A row for each request with a bar for each stage. There may be a hundred bars, too many for a template loop."""
+    rows = (_row(request, list(stages)) for request, stages in groupby(progress, key=lambda row: row.request))
+    return format_html_join("\n", "{}", ((row,) for row in rows))
 
 
-def _rows(progress: Iterable[StageProgress]) -> Iterator[str]:
-    request, jobs = None, reverse("jobs:list")
-    for row in progress:
-        if row.request.pk != request:
-            request = row.request.pk
-            name, page = f"{row.request.key} {row.request.title}", row.request.get_absolute_url()
-            yield '<tr class="group"><th colspan="5" scope="rowgroup">'
-            marks = " ".join(str(state(one.kind, one.get_kind_display())) for one in row.request.attention.all())
-            yield f'<a href="{escape(page)}">{escape(name)}</a> {marks}</th></tr>\n'
-        sums, wanted = row.sums, "" if row.wanted is None else f" <small>of {number(row.wanted)}</small>"
-        completed = _linked(jobs + sums.completed_address, row.completed) if sums.completed else "0"
-        failed = _linked(jobs + sums.failed_address, sums.failed) if sums.failed else "0"
-        yield f'<tr class="part"><td>{escape(row.stage or "no stage named")}</td><td class="n">{completed}{wanted}</td>'
-        yield f'<td class="n">{percent(row.completed, row.wanted)}</td>'
-        yield f'<td class="n">{failed}</td><td class="n wide">{when(sums.last_ended_at)}</td></tr>\n'
+def _row(request: Request, stages: list[StageProgress]) -> SafeString:
+    marks = format_html_join(" ", "{}", ((state(one.kind, one.get_kind_display()),) for one in request.attention.all()))
+    failed = Sums(query={"request": request.key}, failed=sum(row.sums.failed for row in stages))
+    address = reverse("jobs:list") + failed.failed_address
+    more = format_html("<small>{} more</small>", len(stages) - MOST_BARS) if len(stages) > MOST_BARS else ""
+    return format_html(
+        '<tr><td><a class="t" href="{}"><span class="nowrap">{}</span> {}</a> {}</td>'
+        '<td class="bars"><div class="stages">{}{}</div></td>'
+        '<td class="n">{}</td><td class="n">{}</td></tr>',
+        request.get_absolute_url(),
+        request.key,
+        request.title,
+        marks,
+        format_html_join("", "{}", ((_bar(row),) for row in stages[:MOST_BARS])),
+        more,
+        format_html('<a href="{}">{}</a>', address, number(failed.failed)) if failed.failed else "0",
+        _end(request),
+    )
 
 
-def _linked(address: str, jobs: int) -> str:
-    return f'<a href="{escape(address)}">{number(jobs)}</a>'
+def _bar(row: StageProgress) -> SafeString:
+    """The jobs of a stage, completed and failed, with a link to those that have finished."""
+    lost = max(0, row.ended - row.completed)
+    wanted = row.wanted or max(1, row.ended)
+    parts = [
+        Part("done", row.completed, "completed"),
+        Part("failed", min(lost, wanted - row.completed), "not completed"),
+    ]
+    name, done = row.stage or "no stage named", f"{number(row.completed)} completed"
+    sentence = (
+        f"{name}: {done}{'' if row.wanted is None else f' of {number(row.wanted)}'}, {number(row.sums.failed)} failed"
+    )
+    share = number(row.completed) if row.wanted is None else percent(row.completed, row.wanted)
+    bar = share_bar(parts, sentence=sentence, whole=wanted)
+    address = reverse("jobs:list") + row.sums.address
+    return format_html('<a href="{}" title="{}"><b>{}</b> {}{}</a>', address, sentence, share, name, bar)
+
+
+def _end(request: Request) -> SafeString:
+    """The expected end, and how far it is from the deadline."""
+    if request.expected_end is None:
+        return SafeString("–")
+    left = (request.deadline - request.expected_end).days if request.deadline else None
+    day = f"{request.expected_end:%-d %b %Y}"
+    if left is None:
+        return format_html("{}", day)
+    how, kind = ("late", "late") if left < 0 else ("early", "") if left else ("on time", "")
+    words = how if not left else f"{abs(left)} day{'' if abs(left) == 1 else 's'} {how}"
+    return format_html('{}<br><small class="{}">{}</small>', day, kind, words)
 
 
 @register.simple_tag(takes_context=True)
