@@ -22,8 +22,8 @@ def main() -> int:
     os.environ["PATH"] = f"{BINARIES}{os.pathsep}{PATH}"
     marks = ["-m", f"not ({' or '.join([*PARTS, 'slow'])})"] if fast else []
     say("running the tests")
-    # Three on two processors: many tests wait for programs that were killed, and would leave one idle.
-    command = [sys.executable, "-m", "pytest", "-n", "3", "--dist", "loadgroup", "--durations", "5", *marks, *options]
+    # Four on two processors: many tests wait for programs, and would leave one idle.
+    command = [sys.executable, "-m", "pytest", "-n", "4", "--dist", "loadgroup", "--durations", "5", *marks, *options]
     status = subprocess.run(command, cwd=ROOT, check=False).returncode
     if failed:
         print(f"error: failed checks: {', '.join(failed)}", file=sys.stderr)
