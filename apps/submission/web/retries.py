@@ -20,6 +20,7 @@ from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.statusboard.models import Incident
 from apps.submission.domain.retrying import batches
+from apps.submission.domain.retrying.bundle import retry_bundle
 from apps.submission.domain.retrying.eligibility import MOST_JOBS, DryRun, Limits, Source
 from apps.submission.enums import IN_BATCH, BatchState, LeftOut, RetryState
 from apps.submission.models import RetryBatch
@@ -61,6 +62,13 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
     rows = _listed(found, shown)
     if request.GET.get("format") == "csv":
         return _csv(f"retry-{kind}-{pk}-{shown}", rows)
+    if request.GET.get("format") == "tar":
+        with show_errors(request):
+            left_out = found.left_out.get(LeftOut.NOT_SENT, [])
+            content = retry_bundle(verdicts=left_out, by=request.user, at=timezone.now())
+            headers = {"Content-Disposition": f'attachment; filename="retry-{kind}-{pk}.tar"'}
+            return HttpResponse(content, content_type="application/x-tar", headers=headers)
+        return redirect(f"{request.path}?list={LeftOut.NOT_SENT}")
     context = {
         "kind": kind,
         "source": source,

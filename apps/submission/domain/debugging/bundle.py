@@ -35,7 +35,7 @@ ends with a NUL. Run it as {user}, or as somebody who may read the same files.
 The job writes to the places where the first one wrote. The portal shows it under the stage {stage}, which is in no
 statistics.
 """
-_NO_SLURM = "\nsubmit.sh is for Slurm. The job ran under {scheduler}: submit script.sh with its own command.\n"
+NO_SLURM = "\nsubmit.sh is for Slurm. The job ran under {scheduler}: submit script.sh with its own command.\n"
 
 
 def debug_bundle(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> bytes:
@@ -64,23 +64,30 @@ def debug_bundle(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> 
         stage=f"{job.stage}{DEBUG_STAGE}" if job.stage else "–",
     )
     if job.cluster.scheduler != "slurm":
-        readme += _NO_SLURM.format(scheduler=job.cluster.scheduler)
+        readme += NO_SLURM.format(scheduler=job.cluster.scheduler)
     files = {
         "script.sh": _traced(script) if traced else script,
         "environment": b"".join(name + b"=" + value + b"\0" for name, value in variables),
         "submit.sh": _submit_script(job, archived, profile).encode(),
         "README": readme.encode(),
     }
-    return _tar(f"debug-{safe_name(job.job_id)}", files.items(), at)
+    return tar_of(f"debug-{safe_name(job.job_id)}", files.items(), at)
 
 
 def _variables(environment: bytes, profile: DebugProfile, job: Job) -> tuple[list[tuple[bytes, bytes]], list[str]]:
     """Return the variables of the re-run, and the names of those whose values are masked."""
-    found = {name: value for name, value in variables_in(environment) if not _OF_JOB.match(name)}
-    masked = [name.decode("utf-8", "replace") for name, value in found.items() if _MASKED.search(value)]
+    variables, masked = captured_variables(environment)
+    found = dict(variables)
     found |= {name.encode(): value.encode() for name, value in profile.variables.items()}
     if job.stage:
         found[b"OPSPORTAL_STAGE"] = f"{job.stage[: 64 - len(DEBUG_STAGE)]}{DEBUG_STAGE}".encode()
+    return list(found.items()), masked
+
+
+def captured_variables(environment: bytes) -> tuple[list[tuple[bytes, bytes]], list[str]]:
+    """Return the variables of a captured job without those of its scheduler, and the names of masked ones."""
+    found = {name: value for name, value in variables_in(environment) if not _OF_JOB.match(name)}
+    masked = [name.decode("utf-8", "replace") for name, value in found.items() if _MASKED.search(value)]
     return [(name, value) for name, value in found.items() if not _MASKED.search(value)], masked
 
 
@@ -109,7 +116,7 @@ def _submit_script(job: Job, archived: ArchivedJob, profile: DebugProfile) -> st
     return f'#!/bin/sh\nset -eu\ncd -- "$(dirname -- "$0")"\n{command}\n'
 
 
-def _tar(directory: str, files: Iterable[tuple[str, bytes]], at: datetime) -> bytes:
+def tar_of(directory: str, files: Iterable[tuple[str, bytes]], at: datetime) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name, content in files:
