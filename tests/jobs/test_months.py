@@ -270,9 +270,12 @@ def test_page_of_an_archived_job_says_so_to_those_who_could_see_it(march, client
     answer = client.get(f"/api/v1/jobs/{march[1].pk}/")
     assert (answer.status_code, "manage.py jobs restore 2026-03" in answer.json()["detail"]) == (410, True)
     assert [client.get(f"/api/v1/jobs/{pk}/").status_code for pk in (march[2].pk, 999999, 2**70)] == [200, 404, 404]
+    answer = client.get(f"/api/v1/jobs/{march[1].pk}/log/")
+    assert (answer.status_code, "manage.py jobs restore 2026-03" in answer.json()["detail"]) == (410, True)
     client.force_login(other_liaison)
     assert client.get(f"/jobs/{march[1].pk}/").status_code == 404
     assert client.get(f"/api/v1/jobs/{march[1].pk}/").status_code == 404
+    assert client.get(f"/api/v1/jobs/{march[1].pk}/log/").status_code == 404
 
 
 def test_job_list_names_the_months_that_it_cannot_list(march, client, liaison):

@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery, Sum
-from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework.response import Response
 from rest_framework.viewsets import ReadOnlyModelViewSet
@@ -30,6 +29,7 @@ from apps.diagnosis.enums import GroupStatus, Stream, VerdictKind
 from apps.diagnosis.filters import FailedJobs, FailureGroups
 from apps.diagnosis.models import CauseTotals, FailureGroup, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
+from apps.jobs.api.archived import gone
 from apps.jobs.models import Job
 
 
@@ -40,7 +40,9 @@ class JobLogView(ApiView):
     def get(self, request: ApiRequest, pk: int) -> Response:
         """Return the last lines of a job's log, or those before a byte, with known errors marked."""
         wanted = checked_data(LogQuery(data=request.query_params))
-        job = get_object_or_404(Job.objects.visible_to(request.user).select_related("cluster", "experiment"), pk=pk)
+        job = Job.objects.visible_to(request.user).select_related("cluster", "experiment").filter(pk=pk).first()
+        if job is None:
+            raise gone(request.user, pk)
         if "stream" in wanted:
             wanted["stream"] = Stream(wanted["stream"])
         return Response(LogSerializer(log_view(job, **wanted)).data)

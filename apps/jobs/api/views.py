@@ -7,8 +7,7 @@ from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import status
-from rest_framework.exceptions import APIException, PermissionDenied, ValidationError
+from rest_framework.exceptions import PermissionDenied, ValidationError
 from rest_framework.parsers import BaseParser
 from rest_framework.response import Response
 from rest_framework.viewsets import ReadOnlyModelViewSet
@@ -16,6 +15,7 @@ from rest_framework.viewsets import ReadOnlyModelViewSet
 from apps.accounts.api import ApiRequest, ApiView, ApiViewSet, command
 from apps.accounts.permissions import is_opg
 from apps.core.api.input import JSONParser, checked_data
+from apps.jobs.api.archived import gone
 from apps.jobs.api.serializers import (
     AcceptClaimsWriter,
     ClaimsReader,
@@ -27,28 +27,17 @@ from apps.jobs.api.serializers import (
 )
 from apps.jobs.domain import claims
 from apps.jobs.domain.jobs import jobs_for_list, totals_as_of
-from apps.jobs.domain.months.archive import archived_job
 from apps.jobs.domain.record_import import import_records, lines_of
 from apps.jobs.domain.statistics.columns import DIMENSIONS
 from apps.jobs.domain.statistics.explorer import MEASURES, PERIODS, Explorer
 from apps.jobs.filters import JobFilter
-from apps.jobs.models import ArchivedMonth, Job
+from apps.jobs.models import Job
 from apps.jobs.web.questions import read_question
 from apps.production.api.routes import OfRequests
 from apps.production.models import Request
 
 #: Rows of an answer.
 MOST_ROWS = 1_000
-
-
-class Archived(APIException):
-    """The record of a job was archived with those of its month, and is not in the database."""
-
-    status_code = status.HTTP_410_GONE
-    default_code = "archived"
-
-    def __init__(self, month: ArchivedMonth) -> None:
-        super().__init__(f"The job records of {month} are archived. To restore them: manage.py jobs restore {month}")
 
 
 class JobViewSet(ReadOnlyModelViewSet[Job], ApiViewSet[Job]):
@@ -65,8 +54,7 @@ class JobViewSet(ReadOnlyModelViewSet[Job], ApiViewSet[Job]):
             return super().get_object()
         except Http404:
             pk = self.kwargs["pk"]
-            archived = archived_job(int(pk), user=self.request.user) if pk.isdecimal() else None
-            raise Archived(archived.month) if archived else Http404 from None
+            raise gone(self.request.user, int(pk)) if pk.isdecimal() else Http404 from None
 
 
 class ClaimViewSet(OfRequests):
