@@ -23,7 +23,7 @@ from apps.production.models import Request, RequestRevision
 from apps.production.permissions import may_prioritise
 
 #: The most requests on a desk.
-MOST_ROWS = 50
+MOST_ROWS = 25
 #: Fields that the headings of the sheet show.
 _IN_HEADING = ("title", ".name")
 

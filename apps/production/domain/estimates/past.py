@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -27,6 +28,7 @@ from apps.production.models import Request, Stage, StageHistory
 
 #: An estimate uses at most this many past stages, the newest.
 MOST_PAST = 200
+_COPIED = [each.name for each in fields(PastStage) if each.name != "request"]
 
 
 def estimate_for(
@@ -76,7 +78,9 @@ def _newest_of_each(experiments: Iterable[int], **fitting: Any) -> dict[int, lis
     key = Subquery(Request.objects.filter(pk=OuterRef("request")).values("key"))
     rows = StageHistory.objects.filter(experiment__in=experiments, **fitting).annotate(key=key, place=place)
     found: dict[int, list[Any]] = defaultdict(list)
-    for row in rows.filter(place__lte=MOST_PAST).order_by("-last_ended_at"):
+    # Thousands of model instances would take longer than the query.
+    listed = rows.filter(place__lte=MOST_PAST).order_by("-last_ended_at")
+    for row in listed.values_list("experiment_id", "name", *_COPIED, "key", named=True):
         found[row.experiment_id].append(row)
     return found
 
@@ -95,12 +99,12 @@ def past_stages(names: set[str], experiment: Experiment | int) -> Mapping[str, l
 def past_at_once(experiment: Experiment | int) -> Range | None:
     """Return how many jobs of an experiment ran at once in its newest stages; before its first, its share of cores."""
     pk = experiment.pk if isinstance(experiment, Experiment) else experiment
-    rows = _newest(experiment)[:MOST_PAST]
-    return jobs_at_once([_past(row) for row in rows]) or _at_once((), read_shares().cores(pk))
+    rows: list[Any] = list(_newest(experiment)[:MOST_PAST])
+    return jobs_at_once(rows) or _at_once((), read_shares().cores(pk))
 
 
-def _at_once(rows: Iterable[Any], cores: float | None) -> Range | None:
-    found = jobs_at_once([_past(row) for row in rows])
+def _at_once(rows: Sequence[Any], cores: float | None) -> Range | None:
+    found = jobs_at_once(rows)
     return found or (Range(*[max(1.0, cores)] * 3) if cores else None)
 
 
