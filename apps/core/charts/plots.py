@@ -1,0 +1,253 @@
+"""Charts with axes: bars and lines over bins."""
+
+from collections.abc import Iterable, Sequence
+from math import ceil, floor, log10
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from apps.core.charts.parts import Band, Bin, Series, Tick
+from apps.core.charts.svg import joined, link, per_cent, role, short_number
+
+HEIGHT = 176
+_BAND, _AXIS = 15, 28
+
+
+def bars(
+    bins: Sequence[Bin],
+    series: Sequence[Series],
+    *,
+    sentence: str,
+    heading: str = "Time",
+    ticks: Sequence[Tick] = (),
+    bands: Sequence[Band] = (),
+    rate: str = "",
+    height: int = HEIGHT,
+    with_table: bool = True,
+) -> SafeString:
+    """Return bars of one series or of several stacked ones, bands under their axis, and a table behind.
+
+    `rate` names a second figure, 0 to 1 in each bin, drawn in a small panel of its own. No table is needed where the
+    page shows the same figures as one anyway.
+    """
+    is_count = all(float(value).is_integer() for each in bins for value in each.values)
+    top, steps = axis(max((sum(each.values) for each in bins), default=0), least=1 if is_count else 0)
+    panel = 64 if rate else 0
+    foot = height + panel
+    drawn = [
+        _wash(bands, len(bins), height),
+        _grid(steps, top, height),
+        *(_bar(number, each, series, len(bins), top, height, foot) for number, each in enumerate(bins)),
+        _rate_panel(bins, height) if rate else "",
+        _ticks(ticks, len(bins), foot),
+        format_html('<line class="ax" x2="100%" y1="{0}" y2="{0}"/>', height),
+        *(_band(band, len(bins), foot + _AXIS + band.row * _BAND) for band in bands),
+    ]
+    rows = 1 + max((band.row for band in bands), default=-1)
+    table = _table(bins, [each.name for each in series], heading, rate) if with_table else ""
+    return _figure(drawn, foot + _AXIS + rows * _BAND, sentence, table)
+
+
+def line(
+    bins: Sequence[Bin],
+    series: Sequence[Series],
+    *,
+    sentence: str,
+    heading: str = "Time",
+    ticks: Sequence[Tick] = (),
+    height: int = HEIGHT,
+) -> SafeString:
+    """Return a line for each series over evenly spaced points, with a table behind."""
+    top, steps = axis(max((value for each in bins for value in each.values), default=0))
+    paths = (
+        format_html(
+            '<path class="line s-{}" vector-effect="non-scaling-stroke" d="{}"/>',
+            each.kind,
+            _path((point.values[number] for point in bins), top, height),
+        )
+        for number, each in enumerate(series)
+    )
+    inner = format_html(
+        '<svg width="100%" height="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>',
+        height,
+        max(len(bins), 1),
+        height,
+        joined(paths),
+    )
+    hits = (_hit(number, each, series, len(bins), height) for number, each in enumerate(bins))
+    drawn = [_grid(steps, top, height), inner, *hits, _ticks(ticks, len(bins), height)]
+    return _figure(drawn, height + _AXIS, sentence, _table(bins, [each.name for each in series], heading, ""))
+
+
+def axis(most: float, *, least: float = 0) -> tuple[float, list[float]]:
+    """Return the top of an axis from zero that holds `most`, and the values of its up to five grid lines.
+
+    They are at least `least` apart: counts have no fractions.
+    """
+    if most <= 0:
+        return 1.0, [0.0, 1.0]
+    power = 10.0 ** floor(log10(most / 4))
+    step = next(nice * power for nice in (1, 2, 2.5, 5, 10) if nice * power >= most / 4)
+    step = max(step, least)
+    count = max(ceil(most / step), 1)
+    return step * count, [step * number for number in range(count + 1)]
+
+
+def edge_ticks(bins: Sequence[Bin], most: int = 12) -> list[Tick]:
+    """Return a tick with the label of every bin, or of every n-th where there are more than `most`."""
+    every = max(ceil(len(bins) / most), 1)
+    return [Tick(number + 0.1, each.label) for number, each in enumerate(bins) if number % every == 0]
+
+
+def _grid(steps: Sequence[float], top: float, height: int) -> SafeString:
+    return format_html_join(
+        "",
+        '<line class="g" x2="100%" y1="{0}" y2="{0}"/><text x="-8" y="{1}" text-anchor="end">{2}</text>',
+        ((f"{y:.1f}", f"{y + 4:.1f}", short_number(step)) for step in steps for y in [height - step / top * height]),
+    )
+
+
+def _title(each: Bin, series: Sequence[Series]) -> str:
+    lines = [each.label, *(f"{one.name} {value:,.6g}" for one, value in zip(series, each.values, strict=True))]
+    return "\n".join(lines if each.rate is None else [*lines, f"{each.rate:.1%}"])
+
+
+def _hit(
+    number: int, each: Bin, series: Sequence[Series], count: int, height: float, marks: Iterable[SafeString] = ()
+) -> SafeString:
+    """Return the marks of a bin under an area of the whole height, which has the title and the link."""
+    x, width = per_cent(100 * number / count), per_cent(100 / count)
+    area = format_html('<rect class="hit" x="{}%" width="{}%" height="{}"/>', x, width, height)
+    return link(each.address, _title(each, series), joined([*marks, area]))
+
+
+def _bar(
+    number: int, each: Bin, series: Sequence[Series], count: int, top: float, height: int, foot: int
+) -> SafeString:
+    x, width = per_cent(100 * (number + 0.12) / count), per_cent(76 / count)
+    y = float(height)
+    marks = []
+    for one, value in zip(series, each.values, strict=True):
+        tall = value / top * height
+        if tall > 0:
+            y -= tall
+            drawn = f"{max(tall - 0.4, 0.6):.1f}"
+            marks.append(
+                format_html(
+                    '<rect class="f-{}" x="{}%" width="{}%" y="{}" height="{}"/>', one.kind, x, width, f"{y:.1f}", drawn
+                )
+            )
+    return _hit(number, each, series, count, foot, marks)
+
+
+def _path(values: Iterable[float], top: float, height: float) -> str:
+    points = (f"{number + 0.5},{height - value / top * height:.1f}" for number, value in enumerate(values))
+    return "M" + "L".join(points)
+
+
+def _rate_panel(bins: Sequence[Bin], height: int) -> SafeString:
+    most, _ = axis(max((each.rate or 0 for each in bins), default=0))
+    return format_html(
+        '{}<svg y="{}" width="100%" height="48" viewBox="0 0 {} 48" preserveAspectRatio="none">'
+        '<path class="rate" vector-effect="non-scaling-stroke" d="{}"/></svg>',
+        format_html_join(
+            "",
+            '<line class="g" x2="100%" y1="{0}" y2="{0}"/><text x="-8" y="{1}" text-anchor="end">{2}</text>',
+            ((y, y + 4, f"{share:.0%}") for y, share in ((height + 16, most), (height + 64, 0))),
+        ),
+        height + 16,
+        max(len(bins), 1),
+        _path((each.rate or 0 for each in bins), most, 48),
+    )
+
+
+def _ticks(ticks: Sequence[Tick], count: int, foot: int) -> SafeString:
+    """Return the marks of the axis. On a phone at most five labels stay, evenly spaced, none cut at the end."""
+    major = [tick for tick in ticks if not tick.is_minor and tick.at <= 0.84 * count]
+    on_phone = major[:: max(ceil(len(major) / 5), 1)]
+    return format_html_join(
+        "",
+        '<line class="ax" x1="{0}%" x2="{0}%" y1="{1}" y2="{2}"/>'
+        '<text class="{3}" x="{0}%" dx="{4}" y="{5}">{6}</text>',
+        (
+            (
+                per_cent(100 * tick.at / count),
+                foot,
+                foot + (18 if tick.is_day else 4),
+                ("day" if tick.is_day else "") + ("" if tick in on_phone else " wide"),
+                4 if tick.is_day else 2,
+                foot + 15,
+                tick.label if tick.at <= 0.95 * count else "",  # it would be cut
+            )
+            for tick in ticks
+        ),
+    )
+
+
+def _wash(bands: Sequence[Band], count: int, height: int) -> SafeString:
+    return format_html_join(
+        "",
+        '<rect class="wash" x="{}%" width="{}%" height="{}"/>',
+        ((per_cent(100 * b.start / count), per_cent(100 * (b.end - b.start) / count), height) for b in bands),
+    )
+
+
+def _band(band: Band, count: int, y: int) -> SafeString:
+    is_right = band.start > count / 2.4
+    mark = format_html(
+        '<rect class="f-{}" x="{}%" width="{}%" y="{}" height="8" rx="1"/>'
+        '<text class="bandlabel" x="{}%" dx="{}" y="{}" text-anchor="{}">{} <tspan class="wide">{}</tspan></text>',
+        band.kind,
+        per_cent(100 * band.start / count),
+        per_cent(max(100 * (band.end - band.start) / count, 0.3)),
+        y,
+        per_cent(100 * (band.start if is_right else band.end) / count),
+        -6 if is_right else 6,
+        y + 8,
+        "end" if is_right else "start",
+        band.label,
+        band.note,
+    )
+    return link(band.address, f"{band.label} {band.note}".strip(), mark)
+
+
+def _figure(drawn: Iterable[str], height: int, sentence: str, table: str) -> SafeString:
+    parts = list(drawn)
+    return format_html(
+        '<div class="plot"><svg class="chart" role="{}" aria-label="{}" height="{}">{}</svg></div>{}',
+        role(parts),
+        sentence,
+        height,
+        joined(parts),
+        table,
+    )
+
+
+def _table(bins: Sequence[Bin], names: list[str], heading: str, rate: str) -> SafeString:
+    """Return the figures of a chart as a table that opens."""
+    head = format_html_join(
+        "", '<th scope="col" class="n">{}</th>', ((name,) for name in [*names, *([rate] if rate else [])])
+    )
+    rows = format_html_join(
+        "",
+        "<tr><td>{}</td>{}</tr>",
+        (
+            (
+                format_html('<a href="{}">{}</a>', each.address, each.label) if each.address else each.label,
+                format_html_join("", '<td class="n">{}</td>', ((text,) for text in _figures(each, rate))),
+            )
+            for each in bins
+        ),
+    )
+    return format_html(
+        '<details class="line"><summary>Table</summary><div class="scroll" tabindex="0"><table class="dense">'
+        '<thead><tr><th scope="col">{}</th>{}</tr></thead><tbody>{}</tbody></table></div></details>',
+        heading,
+        head,
+        rows,
+    )
+
+
+def _figures(each: Bin, rate: str) -> list[str]:
+    figures = [f"{value:,.6g}" if value % 1 else f"{value:,.0f}" for value in each.values]
+    return [*figures, "–" if each.rate is None else f"{each.rate:.1%}"] if rate else figures
