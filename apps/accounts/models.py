@@ -110,6 +110,7 @@ class ApiToken(AbstractAuthToken):
     scope = models.CharField(max_length=8, choices=TokenScope, default=TokenScope.WRITE.value)
 
     class Meta:
+        verbose_name = "API token"
         constraints = [
             models.CheckConstraint(condition=models.Q(scope__in=TokenScope.values), name="api_token_scope"),
         ]

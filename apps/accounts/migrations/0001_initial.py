@@ -71,6 +71,7 @@ class Migration(migrations.Migration):
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='auth_token_set', to=settings.AUTH_USER_MODEL)),
             ],
             options={
+                'verbose_name': 'API token',
                 'constraints': [models.CheckConstraint(condition=models.Q(('scope__in', ['read', 'write'])), name='api_token_scope')],
             },
         ),
