@@ -25,6 +25,7 @@ from apps.diagnosis.domain.log_page.rows import (
     split_lines,
 )
 from apps.diagnosis.domain.log_page.search import Matches, Search, search_log
+from apps.diagnosis.domain.log_page.service_logs import Row, ServiceLine, service_lines, with_service_lines
 from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
 from apps.diagnosis.domain.log_windows import default_stream, marks_in
 from apps.diagnosis.domain.packs.current import markers_of
@@ -66,7 +67,7 @@ class Section:
 
     phase: Phase | None
     failed: bool
-    rows: tuple[Line | Fold, ...]
+    rows: tuple[Row, ...]
     is_open: bool
     counts: Counter[str]
     numbers: tuple[int | None, int | None] = (None, None)
@@ -171,7 +172,10 @@ def _filled(page: LogPage, text: LogText) -> LogPage:
         novel=frozenset(novelty.rows),
     )
     expression = matches.expression if matches else None
-    rows = _rows(numbered, events, query, expression)
+    services = service_lines(page.job) if query.part is None and query.only is None else []
+    rows = with_service_lines(
+        _rows(numbered, events, query, expression), services, text=text, window=(begin, data), job=page.job
+    )
     errors = sorted({*(at for at, level in levels.items() if level == "error"), *_serious(marks)})
     sections = _sections(page.job, rows, phases, numbered, events)
     end = begin + len(data)
@@ -328,12 +332,15 @@ def _rows(lines: list[RawLine], events: Events, query: PageQuery, expression: ob
 
 
 def _sections(
-    job: Job, rows: Sequence[Line | Fold], phases: Sequence[Phase], lines: Sequence[RawLine], events: Events
+    job: Job, rows: Sequence[Row], phases: Sequence[Phase], lines: Sequence[RawLine], events: Events
 ) -> list[Section]:
     """Divide rows by phase; a phase is open where something happened in it."""
-    by_phase: dict[int | None, list[Line | Fold]] = {}
+    by_phase: dict[int | None, list[Row]] = {}
+    current = None
     for row in rows:
-        by_phase.setdefault(phase_at(phases, row.offset if isinstance(row, Line) else row.begin), []).append(row)
+        if not isinstance(row, ServiceLine):
+            current = phase_at(phases, row.offset if isinstance(row, Line) else row.begin)
+        by_phase.setdefault(current, []).append(row)
     counts: dict[int | None, Counter[str]] = {}
     for at, level in [*events.levels.items(), *((at, "known") for at in _serious(dict(events.marks)))]:
         counts.setdefault(phase_at(phases, at), Counter())[level] += 1
@@ -342,7 +349,10 @@ def _sections(
     sections = [Section(None, False, tuple(by_phase.get(None, ())), True, Counter())]
     for index, phase in enumerate(phases):
         mine, is_last = tuple(by_phase.get(index, ())), index == len(phases) - 1
-        eventful = any(isinstance(row, Line) and (row.mark or row.chosen or _is_found(row)) for row in mine)
+        eventful = any(
+            isinstance(row, ServiceLine) or (isinstance(row, Line) and (row.mark or row.chosen or _is_found(row)))
+            for row in mine
+        )
         sections.append(
             Section(
                 phase=phase,

@@ -1,0 +1,107 @@
+"""Lines of services' own logs, which people keep with incidents, between the lines that a job wrote at that time."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from django.utils import timezone
+
+from apps.diagnosis.domain.log_page.rows import Fold, Line
+from apps.diagnosis.domain.log_texts import LogText
+from apps.diagnosis.engine.line_times import LineTime, local_offset, times_in
+from apps.jobs.models import Job
+from apps.statusboard.enums import NoteKind
+from apps.statusboard.models import Incident, IncidentNote
+
+#: As many are shown in one log: the last, for they are nearest to its end.
+MOST_LINES = 200
+#: The start of a log, where its first time tells the zone of its clock.
+_HEAD_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLine:
+    """A line of the log of a service, kept with an incident."""
+
+    at: datetime
+    service: str
+    origin: str
+    text: str
+    incident: int
+    kind: str = field(default="service", init=False)
+
+
+Row = Line | Fold | ServiceLine
+
+
+def service_lines(job: Job) -> list[ServiceLine]:
+    """Return the kept lines that services wrote while a job ran, in order of time.
+
+    A line without a time is of the time of the line before. Times without a zone are in the portal's.
+    """
+    if job.started_at is None:
+        return []
+    incidents = Incident.objects.overlapping(job.started_at, job.ended_at)
+    notes = IncidentNote.objects.filter(kind=NoteKind.LOG, incident__in=incidents).select_related("incident__service")
+    lines = [line for note in notes for line in _timed(note) if job.started_at <= line.at <= job.ended_at]
+    return sorted(lines, key=lambda line: line.at)[-MOST_LINES:]
+
+
+def _timed(note: IncidentNote) -> list[ServiceLine]:
+    data = note.text.encode()
+    times = {time.offset: _aware(time.at) for time in times_in(data, 0, near=note.at)}
+    lines, offset, at = [], 0, None
+    for raw in data.split(b"\n"):
+        at = times.get(offset, at)
+        offset += len(raw) + 1
+        if at and raw.strip():
+            text = raw.decode().rstrip()
+            lines.append(ServiceLine(at, note.incident.service.name, note.origin, text, note.incident_id))
+    return lines
+
+
+def _aware(at: datetime) -> datetime:
+    return at if at.tzinfo else timezone.make_aware(at, timezone.get_default_timezone())
+
+
+def with_service_lines(
+    rows: Sequence[Line | Fold], lines: Sequence[ServiceLine], *, text: LogText, window: tuple[int, bytes], job: Job
+) -> list[Row]:
+    """Put lines of services before the first row that is later. Without comparable times in the log, none."""
+    if not lines or not rows:
+        return list(rows)
+    times = _times(text, window, job)
+    if not times:
+        return list(rows)
+    offsets = [row.offset if isinstance(row, Line) else row.begin for row in rows]
+    ordered, clock = [], datetime.min.replace(tzinfo=UTC)
+    for time in times:  # a clock that steps back, or output that comes late, must not pull lines forward
+        clock = max(clock, time.at)
+        ordered.append(clock)
+    begin, data = window
+    before: dict[int, list[ServiceLine]] = {}
+    for line in lines:
+        later = bisect_right(ordered, line.at)
+        if later == len(times):
+            if begin + len(data) >= text.end:
+                before.setdefault(len(rows), []).append(line)
+        elif later or begin == text.begin:
+            before.setdefault(bisect_left(offsets, times[later].offset), []).append(line)
+    merged: list[Row] = []
+    for number, row in enumerate(rows):
+        merged += [*before.get(number, ()), row]
+    return [*merged, *before.get(len(rows), ())]
+
+
+def _times(text: LogText, window: tuple[int, bytes], job: Job) -> list[LineTime]:
+    """Return the times of the window's lines in UTC, none where their zone is not clear."""
+    begin, data = window
+    start = job.started_at or job.ended_at
+    head = list(times_in(text.read(text.begin, text.begin + _HEAD_BYTES), text.begin, near=start))
+    times = list(times_in(data, begin, near=start))
+    naive = [time.at for time in (*head, *times) if time.at.tzinfo is None]
+    ahead = local_offset(naive, start, job.ended_at) if naive else timedelta()
+    if ahead is None:
+        return [time for time in times if time.at.tzinfo]
+    return [time if time.at.tzinfo else LineTime(time.offset, time.at.replace(tzinfo=UTC) - ahead) for time in times]
