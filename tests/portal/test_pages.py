@@ -14,11 +14,11 @@ from apps.archive.models import Blob
 from apps.diagnosis.domain.impact.recount import mark_incidents, recount_impact
 from apps.jobs.domain.jobs import jobs_for_list, matches_host
 from apps.jobs.domain.rollups import recompute_dirty_hours
-from apps.jobs.models import Job
+from apps.jobs.models import Collection, Job
 from apps.statusboard.domain.incidents import open_incident
 from apps.statusboard.enums import State
 from opsportal.version import VERSION
-from tests.factories import statusboard
+from tests.factories import clusters, statusboard
 from tests.factories.jobs import failed, record, store
 
 
@@ -294,3 +294,18 @@ def test_every_link_that_home_and_the_search_offer_opens(world, client, request,
     assert "/requests/queue/" in links
     assert ("/requests/start/" in links) == (name == "liaison")
     assert [link for link in links if client.get(link, follow=True).status_code != 200] == []
+
+
+def test_home_says_how_far_accounting_is_read(client, shifter):
+    now = timezone.now()
+    cluster = clusters.cluster(collects=True)
+    read = Collection.objects.create(cluster=cluster, collected_until=now - timedelta(hours=3))
+    page = " ".join(page_of(client, shifter, "/").split())
+    assert f"Jobs of {cluster.name} are counted up to" in page
+    assert "its accounting is being read." in page
+    assert "No job failed" not in page
+    Collection.objects.update(last_error="sacct: connection refused")
+    assert "its accounting cannot be read." in " ".join(page_of(client, shifter, "/").split())
+    Collection.objects.update(collected_until=now, last_error="")
+    assert "No job failed in the last 24 hours" in page_of(client, shifter, "/")
+    assert f"Jobs of {read.cluster.name}" not in page_of(client, shifter, "/")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from django.conf import settings
@@ -16,6 +16,8 @@ from apps.jobs.models import SHORT_HOST, Collection, Job
 
 #: Heartbeat with the as-of time of the totals.
 TOTALS_HEART = "job totals"
+#: Accounting is read every 15 s: a cluster that is read less far than this has jobs that nobody has counted.
+BEHIND = timedelta(minutes=10)
 
 #: Related jobs on a page.
 RELATED = 20
@@ -46,6 +48,12 @@ def array_siblings(job: Job) -> list[Job]:
 def collections() -> list[Collection]:
     """Return the collection state of each cluster."""
     return list(Collection.objects.filter(cluster__collects=True).select_related("cluster").order_by("cluster__name"))
+
+
+def behind(at: datetime) -> QuerySet[Collection]:
+    """Return what is known of clusters whose accounting is not read as far as it should be."""
+    late = Collection.objects.filter(cluster__collects=True, collected_until__lt=at - BEHIND)
+    return late.select_related("cluster").order_by("cluster__name")
 
 
 def totals_as_of() -> datetime | None:

@@ -17,7 +17,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.causes import CauseRow, failures_by_cause
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
-from apps.jobs.domain.jobs import totals_as_of
+from apps.jobs.domain.jobs import behind, totals_as_of
 from apps.jobs.domain.records import hour_of
 from apps.jobs.domain.totals import wasted_hours
 from apps.jobs.models import HourlyEnds
@@ -86,6 +86,7 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
         "holds": wide_holds(user),
         "waste": wasted_hours(user, at=at),
         "as_of": totals_as_of(),
+        "behind": behind(at),
         "your_turn": inbox_items(waiting.prefetch_related("attention")[:5], user, at),
         "may_request": scope_of(user).has_anywhere(Role.LIAISON),
         "may_operate": is_opg(user),
