@@ -296,11 +296,20 @@ def kill_midway(module: str, function: str, first: str, *task: object) -> None:
     url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
     environment = os.environ | {"DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "opsportal.settings"}
     command = [sys.executable, "-c", WORKER, module, function, first, *map(str, task)]
+    before = sessions()
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as worker:
         try:
             assert worker.stdout.readline() == "midway\n"
         finally:
             worker.kill()
+    while sessions() - before:  # PostgreSQL keeps its locks until it sees that it is gone
+        time.sleep(0.05)
+
+
+def sessions() -> set[int]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")
+        return {pid for (pid,) in cursor.fetchall()}
 
 
 def test_victims_of_an_outage_are_retried_once_whatever_is_killed(slurm, cluster, nova, liaison, approver, tmp_path):
