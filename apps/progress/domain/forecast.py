@@ -69,6 +69,10 @@ def keep_forecasts(*, at: datetime, requests: QuerySet[Request] | None = None) -
     return count
 
 
+#: Why there is no date in states whose name does not say it.
+_WAITS: dict[str, str] = {RequestState.DATA_QUALITY: "its data quality is being reviewed"}
+
+
 def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Forecast]:
     """Return the forecast of each of these requests by primary key; they are approved, or closed after work began."""
     today, found = timezone.localdate(at), {}
@@ -86,5 +90,7 @@ def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Fore
             found[each.pk] = Forecast(part_done=progress_now(each, at=at).part_done)
         else:
             part = progress_now(each, at=at).part_done if each.work_began_at else None
-            found[each.pk] = Forecast(basis=f"it is “{each.get_state_display()}”", at=at, part_done=part)
+            found[each.pk] = Forecast(
+                basis=_WAITS.get(each.state, f"it is {each.get_state_display().lower()}"), at=at, part_done=part
+            )
     return found
