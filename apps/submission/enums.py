@@ -90,6 +90,7 @@ class LeftOut(models.TextChoices):
     UNSETTLED = "unsettled", "not counted yet, or the scheduler may restart it"
     FORBIDDEN = "forbidden", "you may not submit jobs of its request or experiment"
     NOT_SENT = "not-sent", "not submitted by the portal"
+    NO_SCRIPT = "no-script", "not submitted by the portal, and its script was not captured as it ran"
     TEST = "test", "test job: its request repeats the test"
     DEBUG = "debug", "debug re-run: not part of production"
     NOT_RUNNING = "not-running", "its request is not running"

@@ -254,7 +254,10 @@ class RetryBatch(models.Model):
 
 
 class RetryJob(models.Model):
-    """A failed job in a batch of retries, and the array that retries it once it is released."""
+    """A failed job in a batch of retries, and the array that retries it once it is released.
+
+    A job that the portal did not submit has none: it is submitted once more as its owner, under the name `name`.
+    """
 
     batch = models.ForeignKey(RetryBatch, on_delete=models.CASCADE, related_name="jobs")
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="+")
@@ -262,6 +265,12 @@ class RetryJob(models.Model):
     why = models.CharField(max_length=500, blank=True, help_text="Why it was left out.")
     submission = models.ForeignKey(Submission, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
     released_at = models.DateTimeField(null=True, blank=True)
+    as_owner = models.BooleanField(default=False)
+    token = models.UUIDField(default=uuid.uuid4, editable=False)
+    attempt = models.PositiveSmallIntegerField(default=2, help_text="Which attempt the retry is; the first job is 1.")
+    sending_at = models.DateTimeField(null=True, blank=True, help_text="Time of the last try to submit it.")
+    tries = models.PositiveSmallIntegerField(default=0, help_text="Tries to submit it.")
+    spool_id = models.CharField(max_length=64, blank=True, help_text="ID of the retry in the scheduler.")
 
     class Meta:
         ordering = ["pk"]
@@ -271,7 +280,15 @@ class RetryJob(models.Model):
                 fields=["job"], condition=Q(state__in=list(IN_BATCH)), name="retry_job_in_one_batch"
             ),
         ]
-        indexes = [models.Index(fields=["batch", "state"], name="retry_job_of_batch")]
+        indexes = [
+            models.Index(fields=["batch", "state"], name="retry_job_of_batch"),
+            models.Index(fields=["spool_id"], condition=~Q(spool_id=""), name="retry_job_spool_id"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.job} in {self.batch}"
+
+    @property
+    def name(self) -> str:
+        """The name of the retry in its scheduler, where it is found again."""
+        return f"retry.{self.job.spool_id}.{self.token.hex}"

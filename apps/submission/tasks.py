@@ -14,6 +14,7 @@ from apps.submission.domain.limits import cut_planned
 from apps.submission.domain.plan import plan_next
 from apps.submission.domain.recall import recall_sent
 from apps.submission.domain.retrying.automatic import retry_by_verdict
+from apps.submission.domain.retrying.owned import note_owned, send_owned
 from apps.submission.domain.retrying.release import advance_batch, batches_to_advance
 from apps.submission.domain.start import start_next
 from apps.submission.domain.submissions import SENDABLE, clusters_to_look_at
@@ -63,6 +64,8 @@ def send_to(*, cluster_id: int) -> None:
             retry_by_verdict(cluster=cluster, at=timezone.now())
         except SchedulerError as error:
             log.warning("cluster %s: %s", cluster, error)
+        note_owned(cluster=cluster)
+        send_owned(cluster=cluster, at=timezone.now())
         _send_due(cluster)
 
 

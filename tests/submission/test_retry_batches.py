@@ -74,11 +74,11 @@ def reasons(found):
 
 def test_batch_is_released_in_steps_and_its_outcome_counted(running, end, group, shifter):
     sent = end({0, 1, 2})
-    found = dry_run(source=group, user=shifter, limits=ANY)
+    found = dry_run(source=group, user=shifter, limits=ANY, at=LATER)
     assert (found.jobs, len(found.eligible), found.stages) == (3, 3, [(running.request.key, "one", 3)])
     batch = plan_batch(source=group, by=shifter, at=LATER, step=2, pause_minutes=5, attempts=3)
     assert retry_by_verdict(cluster=running.cluster, at=LATER) == [], "its jobs are the batch's"
-    assert reasons(dry_run(source=group, user=shifter, limits=ANY)) == {"in-batch": 3}
+    assert reasons(dry_run(source=group, user=shifter, limits=ANY, at=LATER)) == {"in-batch": 3}
     assert advance_batch(batch=batch, at=LATER) == 2
     assert advance_batch(batch=batch, at=LATER + timedelta(minutes=4)) == 0
     assert group.retry_batches.get().state == "releasing"
@@ -97,15 +97,15 @@ def test_batch_is_released_in_steps_and_its_outcome_counted(running, end, group,
 
 def test_dry_run_names_why_jobs_are_left_out(running, end, group, shifter, liaison, cluster):
     sent = end({0, 1, 2})
-    assert reasons(dry_run(source=group, user=liaison, limits=ANY)) == {"forbidden": 3}
-    assert reasons(dry_run(source=group, user=shifter, limits=Limits(attempts=1))) == {"attempts": 3}
-    assert reasons(dry_run(source=group, user=shifter, limits=Limits(of_stage=1))) == {"budget": 2}
+    assert reasons(dry_run(source=group, user=liaison, limits=ANY, at=LATER)) == {"forbidden": 3}
+    assert reasons(dry_run(source=group, user=shifter, limits=Limits(attempts=1), at=LATER)) == {"attempts": 3}
+    assert reasons(dry_run(source=group, user=shifter, limits=Limits(of_stage=1), at=LATER)) == {"budget": 2}
     judged = group.verdicts.order_by("job__job_id")
     judged.filter(pk=judged[0].pk).update(later_state="completed")
     Submission.objects.filter(pk=sent.pk).update(failed_indices="0,2")
     cluster.submits = False
     cluster.save()
-    found = dry_run(source=group, user=shifter, limits=ANY)
+    found = dry_run(source=group, user=shifter, limits=ANY, at=LATER)
     assert reasons(found) == {"succeeded": 1, "unsettled": 1, "cluster": 1}
     with pytest.raises(InvalidTransition):
         plan_batch(source=group, by=shifter, at=LATER)
@@ -130,7 +130,7 @@ def test_what_is_not_released_can_be_cancelled(running, end, group, shifter, lia
     assert cancel_batch(batch=batch, by=shifter, at=LATER) == 2
     advance_batch(batch=batch, at=LATER + timedelta(hours=1))
     assert counts_of(batch) == {"released": 1, "cancelled": 2}
-    assert len(dry_run(source=group, user=shifter, limits=ANY).eligible) == 2
+    assert len(dry_run(source=group, user=shifter, limits=ANY, at=LATER).eligible) == 2
     end(())
     advance_batch(batch=batch, at=LATER + timedelta(hours=1))
     assert counts_of(batch) == {"succeeded": 1, "cancelled": 2}, "released ones are counted back"

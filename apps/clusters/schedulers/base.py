@@ -399,6 +399,41 @@ class Submits(Protocol):
         """Cancel queued and running tasks of a job; no effect on a finished job. Raises `SchedulerError`."""
 
 
+@dataclass(frozen=True)
+class OwnedJob:
+    """A job to submit once more as its owner. `name` is unique; `environment` has variables that end with a NUL.
+
+    `first_id` is the ID of the failed job, `task` its number in an array. Empty values are not requested.
+    """
+
+    name: str
+    owner: str
+    first_id: str
+    script: bytes = field(repr=False)
+    environment: bytes = field(repr=False)
+    arguments: tuple[str, ...] = ()
+    task: int | None = None
+    time_limit_seconds: int = 0
+    memory_bytes: int = 0
+    account: str = ""
+    partition: str = ""
+    directory: str = ""
+
+
+@runtime_checkable
+class SubmitsAsOwner(Protocol):
+    """A scheduler to which the portal can submit as other users, where its options allow that."""
+
+    @property
+    def submits_as_owner(self) -> bool: ...
+
+    def submit_as_owner(self, job: OwnedJob) -> str:
+        """Submit as the owner of a job, unless that job is queued or runs; return the new ID. Raises as `submit`."""
+
+    def find_submitted(self, name: str) -> str | None:
+        """Return the ID of the job of this name, as `Submits` does."""
+
+
 @runtime_checkable
 class HoldsJobs(Protocol):
     """A scheduler that can hold submitted jobs."""

@@ -60,8 +60,14 @@ class Commands:
 
         It ends in time even if this process is killed: a later look-up finds the job, or there is none.
         """
-        command = ["timeout", "--kill-after=5", f"{self.timeout_seconds:g}", self._path(program), *arguments]
-        environment = {**variables, **self._environment()}
+        return self._submit(program, [self._path(program), *arguments], script, {**variables, **self._environment()})
+
+    def submit_by(self, command: Sequence[str], *, content: IO[bytes]) -> str:
+        """Run a whole command that submits, as `submit` does; `SLURM_CONF` and the like are its own business."""
+        return self._submit(command[0], command, content, self._environment())
+
+    def _submit(self, program: str, command: Sequence[str], script: IO[bytes], environment: Mapping[str, str]) -> str:
+        command = ["timeout", "--kill-after=5", f"{self.timeout_seconds:g}", *command]
         try:
             pieces = self._pieces(program, command, environment, self.timeout_seconds + _GRACE_SECONDS, script)
             return b"".join(pieces).decode(errors="replace")

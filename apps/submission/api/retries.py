@@ -4,6 +4,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.http import Http404
+from django.utils import timezone
 from django.utils.functional import cached_property
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, serializers
@@ -111,7 +112,7 @@ class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiVie
         given = checked_data(SourceSerializer(data=request.query_params))
         source = _source(request.user, given)
         limits = Limits(given["attempts"], given["of_stage"])
-        found = batches.dry_run(source=source, user=request.user, limits=limits)
+        found = batches.dry_run(source=source, user=request.user, limits=limits, at=timezone.now())
         return Response(
             {
                 "jobs": found.jobs,

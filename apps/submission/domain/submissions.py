@@ -7,7 +7,9 @@ from typing import Any
 
 from django.db.models import Case, Exists, Max, OuterRef, Q, QuerySet, Sum, When
 
+from apps.accounts.enums import Role
 from apps.accounts.models import Principal, User
+from apps.accounts.permissions import scope_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import publish
@@ -20,8 +22,8 @@ from apps.production.domain.outputs.counts import must_be_located
 from apps.production.domain.priority.ranks import by_place
 from apps.production.enums import PORTAL, Actor, RequestState
 from apps.production.models import Request, Stage, StageAcceptance, StageLocation
-from apps.submission.enums import IN_SCHEDULER, Purpose, SubmissionState
-from apps.submission.models import Assignment, Submission
+from apps.submission.enums import IN_SCHEDULER, Purpose, RetryState, SubmissionState
+from apps.submission.models import Assignment, RetryJob, Submission
 
 #: States in which jobs of a request are submitted.
 SENDABLE = frozenset({RequestState.TESTING, RequestState.RUNNING})
@@ -59,7 +61,8 @@ def in_flight(submissions: QuerySet[Submission]) -> int:
 def clusters_to_look_at() -> QuerySet[Cluster]:
     """Return the clusters with submission switched on, and those that still have jobs of the portal."""
     there = Submission.objects.filter(cluster=OuterRef("pk"), state__in=IN_SCHEDULER, settled_at=None)
-    return Cluster.objects.filter(Q(submits=True) | Q(Exists(there)))
+    owned = RetryJob.objects.filter(job__cluster=OuterRef("pk"), as_owner=True, state=RetryState.RELEASED)
+    return Cluster.objects.filter(Q(submits=True) | Q(Exists(there)) | Q(Exists(owned)))
 
 
 def planned(cluster: Cluster, at: datetime) -> QuerySet[Submission]:
@@ -298,6 +301,12 @@ def assignment_of(request: Request) -> Assignment | None:
 
 def may_submit(user: User, request: Request) -> bool:
     return may(user, Actor.OPERATOR, request)
+
+
+def may_submit_as_owner(user: User, experiment_id: int | None) -> bool:
+    """Whether a user may retry jobs of an experiment (None: of none) that the portal did not submit."""
+    scope = scope_of(user)
+    return scope.has(Role.APPROVER, experiment_id) or scope.has(Role.SHIFTER, experiment_id)
 
 
 def check_may_submit(user: User, request: Request) -> None:

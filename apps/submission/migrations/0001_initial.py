@@ -105,6 +105,12 @@ class Migration(migrations.Migration):
                 ('state', models.CharField(choices=[('waiting', 'waiting'), ('released', 'released'), ('succeeded', 'succeeded'), ('failed', 'failed again'), ('left_out', 'left out'), ('cancelled', 'cancelled')], default='waiting', max_length=16)),
                 ('why', models.CharField(blank=True, help_text='Why it was left out.', max_length=500)),
                 ('released_at', models.DateTimeField(blank=True, null=True)),
+                ('as_owner', models.BooleanField(default=False)),
+                ('token', models.UUIDField(default=uuid.uuid4, editable=False)),
+                ('attempt', models.PositiveSmallIntegerField(default=2, help_text='Which attempt the retry is; the first job is 1.')),
+                ('sending_at', models.DateTimeField(blank=True, help_text='Time of the last try to submit it.', null=True)),
+                ('tries', models.PositiveSmallIntegerField(default=0, help_text='Tries to submit it.')),
+                ('spool_id', models.CharField(blank=True, help_text='ID of the retry in the scheduler.', max_length=64)),
                 ('batch', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='jobs', to='submission.retrybatch')),
                 ('job', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='jobs.job')),
                 ('submission', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='submission.submission')),
@@ -191,6 +197,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='retryjob',
             index=models.Index(fields=['batch', 'state'], name='retry_job_of_batch'),
+        ),
+        migrations.AddIndex(
+            model_name='retryjob',
+            index=models.Index(condition=models.Q(('spool_id', ''), _negated=True), fields=['spool_id'], name='retry_job_spool_id'),
         ),
         migrations.AddConstraint(
             model_name='retryjob',

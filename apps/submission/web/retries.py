@@ -56,7 +56,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
             return redirect(batch)
     given = form.cleaned_data if form.is_bound and form.is_valid() else {}
     limits = Limits(given.get("attempts", batches.ATTEMPTS), given.get("of_stage"))
-    found = batches.dry_run(source=source, user=request.user, limits=limits)
+    found = batches.dry_run(source=source, user=request.user, limits=limits, at=timezone.now())
     lists = {str(each): each.value for each in LeftOut} | {ELIGIBLE: ELIGIBLE}
     shown = read_query(request, "list", lists.get, expected=f"one of {', '.join(lists)}") or ELIGIBLE
     rows = _listed(found, shown)

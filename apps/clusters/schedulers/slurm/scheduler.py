@@ -11,6 +11,7 @@ from apps.clusters.schedulers.base import (
     HostFacts,
     JobRecord,
     LogPaths,
+    OwnedJob,
     StoredCopy,
     Submission,
 )
@@ -31,11 +32,12 @@ class Slurm(CommandScheduler):
 
     Options, all optional: `conf` (path of slurm.conf), `bin` (directory of the commands), `timeout_seconds` of one
     command, `cluster_name` (Slurm's own ClusterName where the portal's name differs), `cpu_models` (which
-    feature of a node stands for which CPU model: `rome=AMD EPYC 7702, icelake=Xeon Gold 6330`).
+    feature of a node stands for which CPU model: `rome=AMD EPYC 7702, icelake=Xeon Gold 6330`), `owner_command` (how to
+    submit as the owner of a job: `/usr/bin/sudo -n -u {user} /opt/opsportal/bin/submit-as-owner`).
     """
 
     name = "slurm"
-    known_options = frozenset({"conf", "cluster_name", "cpu_models"})
+    known_options = frozenset({"conf", "cluster_name", "cpu_models", "owner_command"})
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
         """Raises `ValueError` for an option that is not understood."""
@@ -50,6 +52,7 @@ class Slurm(CommandScheduler):
         )
         self._sacct = Sacct(self._commands)
         self._cpu_models = nodes.read_cpu_models(self._options.get("cpu_models", ""))
+        self._owner_command = submission.read_owner_command(self._options.get("owner_command", ""))
 
     def spool(self, directory: Path) -> SlurmSpool:
         return SlurmSpool(directory)
@@ -88,6 +91,13 @@ class Slurm(CommandScheduler):
 
     def submit(self, job: BatchJob) -> str:
         return submission.submit(self._commands, job)
+
+    @property
+    def submits_as_owner(self) -> bool:
+        return bool(self._owner_command)
+
+    def submit_as_owner(self, job: OwnedJob) -> str:
+        return submission.submit_as_owner(self._commands, self._owner_command, job)
 
     def find_submitted(self, name: str) -> str | None:
         """Query slurmctld, then accounting. Raises `SchedulerError` unless both answer or one knows the job."""

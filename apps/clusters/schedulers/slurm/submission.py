@@ -1,10 +1,15 @@
 """Submit jobs to Slurm with sbatch, find, hold and cancel them."""
 
+import io
 import math
 import re
+import shlex
+import tarfile
 import tempfile
+from collections.abc import Mapping
+from typing import IO
 
-from apps.clusters.schedulers.base import BatchJob, SchedulerError, SubmissionRefused
+from apps.clusters.schedulers.base import BatchJob, OwnedJob, SchedulerError, SubmissionRefused
 from apps.clusters.schedulers.commands import CommandFailed, Commands
 
 LOOK_BACK = "now-30days"
@@ -15,6 +20,8 @@ _REFUSED = re.compile(
     r"Batch job submission failed: "
     r"(Invalid|Requested|Job violates|User's group|Access/permission|Memory required|More processors|Unspecified)"
 )
+#: A name of an account as it may stand in a command that runs as that account.
+_OWNER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 #: Errors of scontrol for a finished job, and for one that slurmctld has purged.
 _ENDED = re.compile(r"already finished|Invalid job id specified")
 
@@ -33,9 +40,15 @@ def submit(commands: Commands, job: BatchJob) -> str:
             script.seek(0)
             said = commands.submit("sbatch", *options_of(job), script=script, variables=job.environment)
     except CommandFailed as error:
-        if _REFUSED.search(error.stderr):
-            raise SubmissionRefused(str(error)) from error
-        raise
+        raise _refused(error) from error
+    return _id_in(said)
+
+
+def _refused(error: CommandFailed) -> SchedulerError:
+    return SubmissionRefused(str(error)) if _REFUSED.search(error.stderr) else error
+
+
+def _id_in(said: str) -> str:
     spool_id = said.strip().partition(";")[0]
     if not spool_id.isdigit():
         raise SchedulerError(f"sbatch: answered {said[:200]!r}")
@@ -63,6 +76,74 @@ def options_of(job: BatchJob) -> list[str]:
         "exclude": job.avoided_host,
     }
     return options + [f"--{name}={value}" for name, value in more.items() if value]
+
+
+def read_owner_command(text: str) -> list[str]:
+    """Return the words of an `owner_command`, none if it is empty. Raises `ValueError`."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"option owner_command: {error}") from error
+    if words and not (words[0].startswith("/") and "{user}" in words):
+        raise ValueError("option owner_command: a program with its whole path, and {user} as a word of its own")
+    return words
+
+
+def submit_as_owner(commands: Commands, command: list[str], job: OwnedJob) -> str:
+    """Submit a job as its owner by the site's command, and return its ID. Raises as `submit`.
+
+    Refused while the first job is queued or runs, as it may have been requeued.
+    """
+    check_name(job.name)
+    if not _OWNER.fullmatch(job.owner) or job.owner == "root":
+        raise SubmissionRefused(f"sbatch: jobs are not submitted as {job.owner!r}")
+    if not _is_plain(job):
+        raise SubmissionRefused("sbatch: a line break or NUL in an option or argument")
+    if _is_there(commands, job.first_id):
+        raise SubmissionRefused(f"sbatch: {job.first_id} is queued or runs")
+    words = [word.replace("{user}", job.owner) if word == "{user}" else word for word in command]
+    try:
+        with tempfile.TemporaryFile() as content:
+            _pack(content, {"script.sh": job.script, "environment": job.environment})
+            said = commands.submit_by([*words, *_owned_options(job), "--", *job.arguments], content=content)
+    except CommandFailed as error:
+        raise _refused(error) from error
+    return _id_in(said)
+
+
+def _is_plain(job: OwnedJob) -> bool:
+    texts = (job.account, job.partition, job.directory, *job.arguments)
+    return not any(character in text for text in texts for character in "\n\r\0")
+
+
+def _owned_options(job: OwnedJob) -> list[str]:
+    more = {
+        "array": "" if job.task is None else str(job.task),
+        "time": str(math.ceil(job.time_limit_seconds / 60)) if job.time_limit_seconds else "",
+        "mem": f"{math.ceil(job.memory_bytes / _MIB)}M" if job.memory_bytes else "",
+        "account": job.account,
+        "partition": job.partition,
+        "chdir": job.directory,
+    }
+    return [f"--job-name={job.name}", *(f"--{name}={value}" for name, value in more.items() if value)]
+
+
+def _is_there(commands: Commands, job_id: str) -> bool:
+    try:
+        return bool(commands.run("squeue", "--noheader", "--format=%i", f"--jobs={job_id}").strip())
+    except CommandFailed as error:
+        if _ENDED.search(error.stderr):
+            return False
+        raise
+
+
+def _pack(content: IO[bytes], files: Mapping[str, bytes]) -> None:
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(data), 0o600
+            tar.addfile(member, io.BytesIO(data))
+    content.seek(0)
 
 
 def find_submitted(commands: Commands, name: str) -> str | None:

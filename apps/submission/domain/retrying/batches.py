@@ -24,7 +24,7 @@ from apps.submission.domain.retrying.eligibility import (
     examine,
     failed_jobs_of,
 )
-from apps.submission.domain.submissions import may_submit
+from apps.submission.domain.submissions import may_submit, may_submit_as_owner
 from apps.submission.enums import BATCH_MOVES, BatchState, RetryState
 from apps.submission.models import RetryBatch, RetryJob
 
@@ -35,9 +35,9 @@ STEP, PAUSE_MINUTES, ATTEMPTS = 50, 5, 3
 MOST_STEP, MOST_PAUSE_MINUTES, MOST_ATTEMPTS, MOST_OF_STAGE = 1000, 1440, 20, 1_000_000
 
 
-def dry_run(*, source: Source, user: User, limits: Limits) -> DryRun:
+def dry_run(*, source: Source, user: User, limits: Limits, at: datetime) -> DryRun:
     """Return what a batch would retry, and what not. Changes nothing."""
-    return examine(failed_jobs_of(source, user), limits=limits, user=user)
+    return examine(failed_jobs_of(source, user), limits=limits, user=user, at=at)
 
 
 @transaction.atomic
@@ -61,7 +61,7 @@ def plan_batch(
     reason = checked_reason(reason, needed=False)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PLANNING_LOCK])
-    found = dry_run(source=source, user=by, limits=Limits(attempts, of_stage))
+    found = dry_run(source=source, user=by, limits=Limits(attempts, of_stage), at=at)
     if not found.eligible:
         raise InvalidTransition("No job can be retried. The dry run shows the reasons.")
     batch = RetryBatch.objects.create(
@@ -76,7 +76,11 @@ def plan_batch(
         created_by=str(by)[:150],
     )
     RetryJob.objects.bulk_create(
-        [RetryJob(batch=batch, job_id=one.verdict.job_id) for one in reversed(found.eligible)], batch_size=1000
+        [
+            RetryJob(batch=batch, job_id=one.verdict.job_id, as_owner=one.submission is None, attempt=one.attempt)
+            for one in reversed(found.eligible)
+        ],
+        batch_size=1000,
     )
     publish_of("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(found.eligible))
     enqueue("apps.submission.tasks.release_retries")
@@ -123,11 +127,16 @@ def visible_batches(user: User) -> QuerySet[RetryBatch]:
 
 
 def may_change(user: User, batch: RetryBatch) -> bool:
-    """Whether the user may submit jobs of all requests in a batch."""
-    jobs = list(Job.objects.filter(pk__in=batch.jobs.values("job")).only("cluster", "spool_id", "submitted_at"))
+    """Whether the user may submit all jobs of a batch."""
+    owned = set(batch.jobs.filter(as_owner=True).values_list("job__experiment", flat=True))
+    sent = batch.jobs.filter(as_owner=False).values("job")
+    jobs = list(Job.objects.filter(pk__in=sent).only("cluster", "spool_id", "submitted_at"))
     arrays = arrays_with_ids_of(jobs)
     requests = {array.request for job in jobs if (array := array_of(job, arrays))}
-    return bool(requests) and all(may_submit(user, request) for request in requests)
+    return bool(requests or owned) and (
+        all(may_submit(user, request) for request in requests)
+        and all(may_submit_as_owner(user, experiment) for experiment in owned)
+    )
 
 
 def counts_of(batch: RetryBatch) -> dict[str, int]:

@@ -7,7 +7,7 @@ its scheduler, is not in the tar; and each submit.sh asks Slurm first, so that i
 import math
 import shlex
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from apps.accounts.models import User
 from apps.archive.domain.bundle import safe_name
@@ -20,10 +20,9 @@ from apps.diagnosis.domain.attempts import RESTARTED
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.submission.domain.debugging.bundle import NO_SLURM, captured_variables, tar_of
+from apps.submission.domain.retrying.owned import RESTART
 
 MOST_JOBS = 200
-#: So long a scheduler may take to start a job again itself; later, submit.sh still asks it.
-_RESTART = timedelta(days=1)
 
 _README = """Retries of {count} failed jobs that opsportal did not submit.
 
@@ -85,7 +84,7 @@ def retry_bundle(*, verdicts: Iterable[Verdict], by: User, at: datetime) -> byte
 
 def _obstacle(job: Job, archived: ArchivedJob | None, by: User, at: datetime) -> str:
     """Return why a job cannot be retried from the archive; empty if it can."""
-    if JobState(job.state) in RESTARTED and at - job.ended_at < _RESTART:
+    if JobState(job.state) in RESTARTED and at - job.ended_at < RESTART:
         return "its scheduler may start it again"
     if archived is None:
         return "its script was not captured"

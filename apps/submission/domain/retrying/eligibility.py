@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
@@ -13,7 +14,8 @@ from apps.jobs.models import Job
 from apps.production.enums import RequestState
 from apps.production.models import StageAcceptance
 from apps.statusboard.models import Incident
-from apps.submission.domain.submissions import index_of, may_submit, read_ranges, sent_again
+from apps.submission.domain.retrying.owned import Foreign
+from apps.submission.domain.submissions import index_of, may_submit, may_submit_as_owner, read_ranges, sent_again
 from apps.submission.enums import IN_BATCH, LeftOut, Purpose, SubmissionState
 from apps.submission.models import RetryBatch, RetryJob, Submission
 
@@ -33,11 +35,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A failed job that can be retried: its verdict, and its number in the array that it was submitted with."""
+    """A failed job that can be retried: its verdict, and its number in the array that the portal submitted it with.
+
+    Without an array it is submitted as its owner, as the attempt of this number.
+    """
 
     verdict: Verdict
-    submission: Submission
-    index: int
+    submission: Submission | None = None
+    index: int = 0
+    attempt: int = 2
 
 
 @dataclass
@@ -59,8 +65,16 @@ class DryRun:
     @property
     def stages(self) -> list[tuple[str, str, int]]:
         """Return request, stage and number of eligible jobs, most first."""
-        counts = Counter((one.submission.request.key, one.submission.stage_name) for one in self.eligible)
+        counts = Counter(
+            (one.submission.request.key, one.submission.stage_name) for one in self.eligible if one.submission
+        )
         return [(key, stage, jobs) for (key, stage), jobs in counts.most_common()]
+
+    @property
+    def owners(self) -> list[tuple[str, str, int]]:
+        """Return cluster, user and number of the jobs to submit as their owners, most first."""
+        jobs = [one.verdict.job for one in self.eligible if one.submission is None]
+        return [(*place, count) for place, count in Counter((job.cluster.name, job.user) for job in jobs).most_common()]
 
     @property
     def reasons(self) -> list[tuple[LeftOut, int]]:
@@ -82,20 +96,29 @@ def failed_jobs_of(source: Source, user: User) -> list[Verdict]:
 
 
 def examine(
-    verdicts: Sequence[Verdict], *, limits: Limits, user: User | None = None, batch: RetryBatch | None = None
+    verdicts: Sequence[Verdict],
+    *,
+    limits: Limits,
+    at: datetime,
+    user: User | None = None,
+    batch: RetryBatch | None = None,
 ) -> DryRun:
     """Divide failed jobs into those to retry and the others, in a fixed number of queries.
 
     Without `user` rights are not checked. Jobs that wait in `batch` itself are not left out.
     """
-    found, known = DryRun(), _Known(verdicts, batch)
+    found, known = DryRun(), _Known(verdicts, batch, at)
     spent: Counter[tuple[int, int]] = Counter(known.sent_again)
     allowed: dict[int, bool] = {}
     for verdict in verdicts:
         submission = known.submission_of(verdict.job)
         reason = known.reason(verdict, submission)
         if submission is None:
-            found.left_out[reason or LeftOut.NOT_SENT].append(verdict)
+            reason = reason or known.obstacle_as_owner(verdict, limits, user)
+            if reason is None:
+                found.eligible.append(Candidate(verdict, attempt=known.foreign.attempt(verdict.job) + 1))
+            else:
+                found.left_out[reason].append(verdict)
             continue
         request, index = submission.request, index_of(submission, verdict.job.job_id)
         if reason is None and user is not None:
@@ -118,9 +141,10 @@ def examine(
 class _Known:
     """What decides about jobs, read for all of them at once."""
 
-    def __init__(self, verdicts: Sequence[Verdict], batch: RetryBatch | None) -> None:
+    def __init__(self, verdicts: Sequence[Verdict], batch: RetryBatch | None, at: datetime) -> None:
         jobs = [verdict.job for verdict in verdicts]
         self.submissions = arrays_with_ids_of(jobs)
+        self.foreign = Foreign([job for job in jobs if self.submission_of(job) is None], at)
         rows = [row for rows in self.submissions.values() for row in rows]
         requests = {row.request_id for row in rows}
         self.sent_again = sent_again(requests)
@@ -143,7 +167,7 @@ class _Known:
             return LeftOut.SUCCEEDED if verdict.later_state == JobState.COMPLETED else LeftOut.RETRIED
         if verdict.job_id in self.in_batch:
             return LeftOut.IN_BATCH
-        return self._of_array(submission, verdict.job.job_id) if submission else LeftOut.NOT_SENT
+        return self._of_array(submission, verdict.job.job_id) if submission else self.foreign.reason(verdict.job)
 
     def _of_array(self, submission: Submission, job_id: str) -> LeftOut | None:
         index = index_of(submission, job_id)
@@ -157,6 +181,13 @@ class _Known:
             LeftOut.CLUSTER: not submission.cluster.submits,
         }
         return next((reason for reason, applies in checks.items() if applies), None)
+
+    def obstacle_as_owner(self, verdict: Verdict, limits: Limits, user: User | None) -> LeftOut | None:
+        """Return why this user cannot retry a job as its owner within these limits; None if that can be done."""
+        if user is not None and not may_submit_as_owner(user, verdict.experiment_id):
+            return LeftOut.FORBIDDEN
+        at_limit = limits.attempts and self.foreign.attempt(verdict.job) >= limits.attempts
+        return LeftOut.ATTEMPTS if at_limit else None
 
     def tries(self, submission: Submission) -> int:
         """Return the number of the attempt that an array is for its jobs."""

@@ -93,18 +93,24 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     """Plan the arrays of the next step; jobs that can no longer be retried are left out with the reason."""
     waiting = list(batch.jobs.filter(state=RetryState.WAITING).values_list("job__pk", flat=True))
     verdicts = Verdict.objects.filter(job__in=waiting).select_related("job__cluster", "experiment")
-    found = examine(list(verdicts.order_by("ended_at", "pk")), limits=Limits(), batch=batch)
+    found = examine(list(verdicts.order_by("ended_at", "pk")), limits=Limits(), at=at, batch=batch)
     _leave_out_gone(batch, set(waiting) - {verdict.job_id for verdict in verdicts})
     for reason, rows in found.left_out.items():
         _leave_out(batch, rows, LeftOut(reason).label)
-    now, by_request = outlook(at), defaultdict(list)
+    now, by_request, owned = outlook(at), defaultdict(list), []
     for one in found.eligible:
-        if not (one.verdict.service and now.is_down(one.verdict.service)):
+        if one.verdict.service and now.is_down(one.verdict.service):
+            continue
+        if one.submission is None:
+            owned.append(one)
+        else:
             by_request[one.submission.request].append(one)
     left = batch.step
     for request in sorted(by_request, key=lambda request: request.pk):  # one order of locks for all processes
         if left:
             left -= _release_of(batch, request, by_request[request][:left], now, at)
+    jobs = batch.jobs.filter(job__in=[one.verdict.job_id for one in owned[:left]], state=RetryState.WAITING)
+    left -= jobs.update(state=RetryState.RELEASED, released_at=at)
     if left < batch.step:
         batch.released_at = at
         batch.save(update_fields=["released_at"])
@@ -117,12 +123,12 @@ def _release_of(batch: RetryBatch, request: Request, wanted: list[Candidate], no
     request = locked(request)
     stages = {stage.position: stage for stage in request.stages.all()}
     # What the lock made sure of: nobody else has planned a retry of these jobs meanwhile.
-    found = examine([one.verdict for one in wanted], limits=Limits(), batch=batch)
+    found = examine([one.verdict for one in wanted], limits=Limits(), at=at, batch=batch)
     for reason, rows in found.left_out.items():
         _leave_out(batch, rows, LeftOut(reason).label)
     released, by_array = 0, defaultdict(list)
     for one in found.eligible:
-        if not now.against(request, [stages[one.submission.position]]):
+        if one.submission and not now.against(request, [stages[one.submission.position]]):
             by_array[one.submission].append(one)
     for submission, members in by_array.items():
         try:

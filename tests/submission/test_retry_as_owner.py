@@ -1,0 +1,139 @@
+"""Which jobs that the portal did not submit can run again as their owner, and what is submitted."""
+
+from datetime import timedelta
+
+import pytest
+
+from apps.clusters.domain import adapter_of
+from apps.clusters.schedulers.base import SchedulerError
+from apps.clusters.schedulers.environment import pack
+from apps.core.errors import InvalidTransition
+from apps.diagnosis.models import Verdict
+from apps.submission.domain.retrying.batches import counts_of, dry_run, may_change, plan_batch
+from apps.submission.domain.retrying.eligibility import Limits
+from apps.submission.domain.retrying.owned import owned_job, send_owned
+from apps.submission.domain.retrying.release import advance_batch
+from apps.submission.domain.submissions import clusters_to_look_at
+from apps.submission.enums import LeftOut
+from apps.submission.models import RetryJob
+from tests.factories import archive, clusters, jobs, people
+from tests.factories.requests import AT
+from tests.factories.verdicts import verdict
+
+LATER = AT + timedelta(minutes=10)
+SCRIPT = b"#!/bin/bash\nreco $1\n"
+COMMAND = "/usr/bin/sudo -n -u {user} /opt/opsportal/bin/submit-as-owner"
+
+
+@pytest.fixture
+def alps(db):
+    return clusters.cluster("alps", "slurm", options={"owner_command": COMMAND})
+
+
+@pytest.fixture
+def lost(nova, alps):
+    """Make a failed job of alice's that the portal did not submit; return its verdict."""
+
+    def make(number=77, *, variables=((b"HOME", b"/home/alice"), (b"SLURM_JOB_ID", b"77")), captured=True, **fields):
+        one = archive.captured_job(
+            number, cluster="alps", script=SCRIPT, environment=pack(list(variables)), arguments="a b"
+        )
+        if captured:
+            archive.store(one)
+        values = {"state": "failed", "submitted_at": one.submitted_at, "user": "alice", "job_id": f"{number}_3"}
+        (job,) = jobs.store(alps, jobs.record(number, **values | fields))
+        type(job).objects.filter(pk=job.pk).update(experiment=nova)
+        job.refresh_from_db()
+        return verdict(job, at=LATER)
+
+    return make
+
+
+def reasons(verdict: Verdict, user, **limits):
+    found = dry_run(source=verdict.job, user=user, limits=Limits(**limits), at=LATER)
+    return "eligible" if found.eligible else found.reasons[0][0]
+
+
+def test_reasons(lost, alps, nova, approver, shifter, liaison):
+    found = lost()
+    assert reasons(found, approver) == reasons(found, shifter) == "eligible"
+    assert reasons(found, liaison) == LeftOut.FORBIDDEN
+    assert reasons(lost(78, captured=False), approver) == LeftOut.NO_SCRIPT
+    assert reasons(lost(79, user=""), approver) == LeftOut.NO_SCRIPT
+    assert reasons(lost(80), approver, attempts=1) == LeftOut.ATTEMPTS
+    assert reasons(lost(81, state="node_fail", ended_at=LATER), approver) == LeftOut.UNSETTLED
+    alps.options = {}
+    alps.save()
+    assert reasons(lost(82), approver) == LeftOut.NOT_SENT
+
+
+def test_shifters_of_another_experiment_can_neither_plan_nor_change_it(lost, dune, nova, approver):
+    found = lost()
+    stranger = people.person("dune-shifter", ("shifter", dune))
+    assert not dry_run(source=found.job, user=stranger, limits=Limits(), at=LATER).jobs
+    batch = plan_batch(source=found.job, by=approver, at=LATER)
+    assert not may_change(stranger, batch)
+    assert may_change(people.person("nova-shifter", ("shifter", nova)), batch)
+
+
+def test_what_is_submitted_is_what_was_archived(lost, approver, alps):
+    found = lost(time_limit_seconds=90, requested_memory_bytes=2**30, account="prod", work_dir="/home/alice/run")
+    batch = plan_batch(source=found.job, by=approver, at=LATER)
+    assert not clusters_to_look_at().exists()
+    assert advance_batch(batch=batch, at=LATER) == 1
+    assert list(clusters_to_look_at()) == [alps]
+    job = owned_job(batch.jobs.get())
+    assert (job.owner, job.first_id, job.task, job.script) == ("alice", "77", 3, SCRIPT)
+    assert (job.arguments, job.environment) == (("a", "b"), b"HOME=/home/alice\0")
+    assert (job.time_limit_seconds, job.memory_bytes, job.account) == (90, 2**30, "prod")
+    assert job.directory == "/home/alice/run"
+    assert job.name == f"retry.77.{batch.jobs.get().token.hex}"
+
+
+def test_masked_secrets_are_a_reason_to_leave_a_job_out(lost, approver, alps):
+    found = lost(variables=[(b"TOKEN", b"<masked:0123456789abcdef>")])
+    batch = plan_batch(source=found.job, by=approver, at=LATER)
+    advance_batch(batch=batch, at=LATER)
+    with pytest.raises(InvalidTransition, match="TOKEN"):
+        owned_job(batch.jobs.get())
+    assert send_owned(cluster=alps, at=LATER) == 0
+    assert (batch.jobs.get().state, batch.jobs.get().why) == ("left_out", "secrets are not archived: TOKEN")
+
+
+def test_retry_that_fails_again_counts_as_an_attempt(lost, approver):
+    first = lost()
+    batch = plan_batch(source=first.job, by=approver, at=LATER)
+    RetryJob.objects.filter(batch=batch).update(state="failed", spool_id="78")
+    second = lost(78)
+    assert reasons(second, approver, attempts=2) == LeftOut.ATTEMPTS
+    assert reasons(second, approver, attempts=3) == "eligible"
+
+
+def test_what_is_never_accepted_is_left_out_and_said(lost, approver, alps):
+    """No Slurm answers here: whether the job is there is not known, so it is not submitted again."""
+    batch = plan_batch(source=lost().job, by=approver, at=LATER)
+    advance_batch(batch=batch, at=LATER)
+    for hours in range(20):
+        assert send_owned(cluster=alps, at=LATER + timedelta(hours=hours)) == 0
+    assert counts_of(batch) == {"released": 1}
+    assert batch.jobs.get().tries == 1
+
+
+@pytest.mark.parametrize("command", ["sudo -u {user} x", "/usr/bin/sudo x", "/usr/bin/sudo -u{user} x", "/a 'b"])
+def test_owner_command_that_cannot_be_right_is_refused(alps, command):
+    alps.options = {"owner_command": command}
+    with pytest.raises(SchedulerError, match="owner_command"):
+        adapter_of(alps)
+
+
+def test_pages_say_as_whom_jobs_run(client, lost, approver):
+    found = lost()
+    client.force_login(approver)
+    address = f"/retries/job/{found.job.pk}/"
+    page = client.get(address)
+    assert page.status_code == 200
+    assert "As their owners" in page.content.decode()
+    batch = plan_batch(source=found.job, by=approver, at=LATER)
+    batch.jobs.update(state="released", spool_id="901")
+    page = client.get(batch.get_absolute_url()).content.decode()
+    assert '<span class="mono">901</span> as' in page
