@@ -28,7 +28,7 @@ class ServiceLine:
     service: str
     origin: str
     text: str
-    incident: int
+    incident: Incident
     kind: str = field(default="service", init=False)
 
 
@@ -56,8 +56,7 @@ def _timed(note: IncidentNote) -> list[ServiceLine]:
         at = times.get(offset, at)
         offset += len(raw) + 1
         if at and raw.strip():
-            text = raw.decode().rstrip()
-            lines.append(ServiceLine(at, note.incident.service.name, note.origin, text, note.incident_id))
+            lines.append(ServiceLine(at, note.incident.service.name, note.origin, raw.decode().rstrip(), note.incident))
     return lines
 
 
