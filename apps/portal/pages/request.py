@@ -13,15 +13,17 @@ from apps.accounts.models import User
 from apps.core.domain.events import events_of
 from apps.notifications.domain.atom_feeds import addresses_of
 from apps.notifications.domain.preferences import level_of
+from apps.portal.pages.request_ends import earlier_end
+from apps.portal.pages.request_use import outputs_of, uses_of
 from apps.production.domain.actors import may
 from apps.production.domain.advice import request_advice
 from apps.production.domain.approvals.inbox import RESPONSIBLE
 from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
 from apps.production.domain.checks.report import warnings_at_submission, warnings_now
 from apps.production.domain.content.changes import may_change
-from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import argument_texts, content_of, stage_arguments
 from apps.production.domain.discussion import threads_of
+from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.forecast import Forecast, forecast_of
 from apps.production.domain.holds import holds_over
@@ -104,10 +106,21 @@ def _checks_now(request: Request, asked: bool) -> bool:
     return request.state == RequestState.AWAITING_APPROVAL or (asked and request.state not in CLOSED)
 
 
-def _services(request: Request, written: RequestContent, user: User, at: datetime) -> dict[str, Any]:
-    """Return the services that a request needs and, while it is open, advice on its jobs."""
-    advice = None if request.state in CLOSED else request_advice(content=written, user=user, at=at)
-    return {"needs": required_services(request, at), "advice": advice}
+def _work(
+    request: Request, progress: RequestNow | None, estimate: Estimate | None, approval: Approval, at: datetime
+) -> dict[str, Any]:
+    """Return what a request needs, has used and has written, and what would end it earlier."""
+    needs, holds = required_services(request, at), holds_over(request)
+    outputs = outputs_of(progress) if progress else []
+    return {
+        "needs": needs,
+        "holds": holds,
+        "outputs": outputs,
+        "uses": uses_of(request, progress, estimate, outputs) if progress else [],
+        "earlier": earlier_end(
+            request, approval=approval, estimate=estimate, holds=holds, needs=needs, progress=progress, at=at
+        ),
+    }
 
 
 def request_page(
@@ -129,6 +142,9 @@ def request_page(
     sets_priority = asked == PRIORITY and prioritises
     approval = approval_of(request, user, at, slots=slots)
     progress = progress_now(request, at=at) if request.approved_at else None
+    estimate = None
+    if request.state not in CLOSED:
+        estimate = estimate_for(written, request.experiment, at, begins=start, ends=ends, without=request)
     return {
         "object": request,
         "next_by": next_by(request, approval),
@@ -150,15 +166,13 @@ def request_page(
         "stages": stage_arguments(request),
         "ingredients": argument_texts(request),
         "totals": totals_of(request),
-        "holds": holds_over(request),
-        **_services(request, written, user, at),
+        **_work(request, progress, estimate, approval, at),
+        "advice": None if request.state in CLOSED else request_advice(content=written, user=user, at=at),
         "submission_warnings": warnings_now(request, written, at=at)
         if _checks_now(request, checks)
         else warnings_at_submission(events),
         "begun": request.state in IN_PRODUCTION and not is_in_line(request),
-        "estimate": None
-        if request.state in CLOSED
-        else estimate_for(written, request.experiment, at, begins=start, ends=ends),
+        "estimate": estimate,
         "line": line,
         "queue_length": queue_length() if line else 0,
         "threads": threads,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from django.db.models import QuerySet, prefetch_related_objects
+from django.db.models import Prefetch, QuerySet, prefetch_related_objects
 
 from apps.accounts.models import User
 from apps.jobs.domain.totals import Sums, stage_sums
@@ -44,8 +44,9 @@ class StageProgress:
 
 def progress_of(request: Request) -> list[StageProgress]:
     """Return the progress of each stage in order, then of stages named only by jobs."""
-    stages = request.stages.select_related("location").order_by("position")
-    return _progress([request], {request.pk: list(stages)})[request.pk]
+    # A request that was read with its stages keeps those.
+    prefetch_related_objects([request], Prefetch("stages", Stage.objects.order_by("position").select_related("location")))
+    return _progress([request], {request.pk: list(request.stages.all())})[request.pk]
 
 
 def production_now(user: User) -> list[StageProgress]:

@@ -23,7 +23,7 @@ def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
     """Prefetch stages, services and users of requests, in a fixed number of queries."""
     people = ("experiment", "created_by", "submitted_by", "approved_by", "closed_by")
     others = ("workflow__type", "superseded_by", "cloned_from")
-    stages = Stage.objects.order_by("position").prefetch_related("services")
+    stages = Stage.objects.order_by("position").select_related("location").prefetch_related("services")
     return requests.select_related(*people, *others).prefetch_related(Prefetch("stages", stages), "attention")
 
 

@@ -38,9 +38,13 @@ def estimate_for(
     *,
     begins: Days | None = None,
     ends: Days | None = None,
+    without: Request | None = None,
 ) -> Estimate:
-    """Return only the estimate. Its finish is `ends`, or else counts from the expected start, `begins`, if known."""
-    past = past_stages(stage_names(content.stages), experiment)
+    """Return only the estimate. Its finish is `ends`, or else counts from the expected start, `begins`, if known.
+
+    The jobs of the request `without` do not count, so that it can be compared with them.
+    """
+    past = past_stages(stage_names(content.stages), experiment, without)
     datasets, _ = find_datasets({row.output_dataset for rows in past.values() for row in rows} - {""})
     today, at_once = timezone.localdate(at), past_at_once(experiment)
     return estimate(content, past=past, datasets=datasets or {}, today=today, begins=begins, ends=ends, at_once=at_once)
@@ -89,9 +93,12 @@ def stage_names(stages: Iterable[StageContent]) -> set[str]:
     return {stage.name.casefold() for stage in stages if stage.name and "\0" not in stage.name}
 
 
-def past_stages(names: set[str], experiment: Experiment | int) -> Mapping[str, list[PastStage]]:
+def past_stages(
+    names: set[str], experiment: Experiment | int, without: Request | None = None
+) -> Mapping[str, list[PastStage]]:
     found: dict[str, list[PastStage]] = defaultdict(list)
-    for row in _newest(experiment).filter(name__in=names)[:MOST_PAST] if names else ():
+    rows = _newest(experiment).exclude(request=without) if without else _newest(experiment)
+    for row in rows.filter(name__in=names)[:MOST_PAST] if names else ():
         found[row.name].append(_past(row))
     return found
 

@@ -103,7 +103,7 @@ def queue_lines(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -
 
 def line_of(request: Request, *, user: User, at: datetime) -> Line | None:
     """Return the line of one request, in a few queries; None if it has no score."""
-    entry = QueueEntry.objects.filter(request=request).first()
+    entry: QueueEntry | None = getattr(request, "queue_entry", None)
     if entry is None:
         return None
     rank, start = _place(request, entry, at)

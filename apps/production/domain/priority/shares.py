@@ -140,8 +140,22 @@ def prospects_if_approved(request: Request, estimate: Estimate, *, at: datetime)
         days=days.mid if days else None,
         days_high=days.high if days else None,
     )
-    ahead = _ahead_of(entry, RequestedPriority.values, request.priority, at)
-    starts = starts_behind(request, [startable for _, startable in ahead.values()], at=at)
+    return _prospects(entry, RequestedPriority.values, at)
+
+
+def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]:
+    """Return what a queued request has in its class, and would have in each higher one; empty if there is none."""
+    classes = RequestedPriority.values
+    own = classes.index(request.priority_class or RequestedPriority.NORMAL)
+    entry: QueueEntry | None = getattr(request, "queue_entry", None)
+    if entry is None or not entry.is_queued or not is_in_line(request) or len(classes[own:]) < 2:
+        return {}
+    return _prospects(entry, classes[own:], at)
+
+
+def _prospects(entry: QueueEntry, classes: Sequence[str], at: datetime) -> dict[str, Prospect]:
+    ahead = _ahead_of(entry, classes, entry.request.priority, at)
+    starts = starts_behind(entry.request, [startable for _, startable in ahead.values()], at=at)
     return {
         name: Prospect(before + 1, forecast_of_queued(entry, start, at=at))
         for (name, (before, _)), start in zip(ahead.items(), starts, strict=True)

@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 from apps.core.charts import spread
 from apps.core.web.templatetags.look import duration, size
 from apps.production.domain.estimates.figures import Range
+from apps.production.web.templatetags.requests import brief_count
 
 register = template.Library()
 HOUR = 3600
@@ -33,6 +34,7 @@ def span_dates(days: tuple[date, date, date] | None) -> str:
 
 _UNITS: dict[str, Callable[[float], str]] = {
     "core-hours": lambda seconds: _round(seconds / HOUR),
+    "count": brief_count,
     "days": lambda days: f"{_round(days)} days",
     "time": duration,
     "size": size,
@@ -57,6 +59,12 @@ def used_before(quantiles: Sequence[float], unit: str, value: float | None) -> S
     short = SafeString(' <span class="late">more than requested</span>') if is_short else ""
     bar = spread(quantiles, value=value, sentence=words)
     return format_html("{}<small>half under {}, 90 % under {}{}</small>", bar, mid, most, short)
+
+
+@register.filter
+def amount(value: float | None, unit: str) -> str:
+    """Write a figure that is not uncertain, in the unit of an estimate."""
+    return "–" if value is None else _UNITS[unit](value)
 
 
 @register.filter

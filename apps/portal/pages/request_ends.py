@@ -1,0 +1,108 @@
+"""What would end a request earlier: from the stored forecast, the queue and what prevents its jobs. Asks no cluster."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from django.urls import reverse
+
+from apps.production.domain.approvals.requirements import Approval
+from apps.production.domain.estimates.figures import Estimate
+from apps.production.domain.holds import ActiveHold
+from apps.production.domain.priority.shares import Prospect, prospects_if_approved, prospects_in_queue
+from apps.production.domain.requests.status import RequiredService
+from apps.production.enums import IN_PRODUCTION, AttentionKind, RequestedPriority, RequestState
+from apps.production.models import Request
+from apps.progress.domain.progress import RequestNow
+from apps.statusboard.enums import State
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change that would end a request earlier; `end` and `days` are the end then and the days gained, if known."""
+
+    what: str
+    why: str = ""
+    url: str = ""
+    end: date | None = None
+    days: int | None = None
+
+
+def earlier_end(
+    request: Request,
+    *,
+    approval: Approval,
+    estimate: Estimate | None,
+    holds: Sequence[ActiveHold],
+    needs: Sequence[RequiredService],
+    progress: RequestNow | None,
+    at: datetime,
+) -> list[Change]:
+    """Return the changes that would end an open request earlier, those that prevent its work first."""
+    state = RequestState(request.state)
+    if state == RequestState.AWAITING_APPROVAL:
+        return [*_signatures(request, approval, estimate, at)]
+    if state not in IN_PRODUCTION | {RequestState.QUEUED}:
+        return []
+    changes = [
+        Change(f"Release {hold.what}", f"on hold: {hold.reason}" if hold.reason else "on hold") for hold in holds
+    ]
+    changes += [_service(need) for need in needs if need.row.state == State.DOWN]
+    if progress and state in IN_PRODUCTION:
+        changes += _work(request, progress)
+    if state in {RequestState.QUEUED, RequestState.ON_HOLD}:
+        found = list(prospects_in_queue(request, at=at).items())
+        changes += _classes(request, found[0], found[1:]) if found else []
+    return changes
+
+
+def _signatures(request: Request, approval: Approval, estimate: Estimate | None, at: datetime) -> Iterator[Change]:
+    """Yield the missing signatures with the end if all were given now, then that of higher classes."""
+    if not approval.missing:
+        return
+    classes = RequestedPriority.values
+    own = classes.index(request.priority_class or RequestedPriority.NORMAL)
+    found = [*prospects_if_approved(request, estimate, at=at).items()][own:] if estimate else []
+    people = dict.fromkeys(name for slot in approval.missing for name in slot.people)
+    names = ", ".join(slot.name for slot in approval.missing)
+    end = found[0][1].forecast.end if found else None
+    yield Change(f"Signature of {names}", " or ".join([*people][:3]), end=end[1] if end else None)
+    if found:
+        yield from _classes(request, found[0], found[1:])
+
+
+def _classes(request: Request, now: tuple[str, Prospect], higher: Sequence[tuple[str, Prospect]]) -> Iterator[Change]:
+    """Yield the higher classes in which a request would end earlier than now."""
+    was, url = now[1].forecast.end, f"{request.get_absolute_url()}?do=priority#do"
+    rank = now[1].rank
+    for name, then in higher:
+        end = then.forecast.end
+        if then.rank < rank:
+            days = (was[1] - end[1]).days if was and end and then.forecast.start else None
+            text = f"{then.rank} instead of {now[1].rank} in the queue"
+            yield Change(f"Class {name} instead of {now[0]}", text, url, end[1] if end and days else None, days)
+            rank = then.rank
+
+
+def _service(need: RequiredService) -> Change:
+    service = need.row.service
+    return Change(f"{service.name} up again", f"down, needed by {', '.join(need.stages)}", service.get_absolute_url())
+
+
+def _work(request: Request, progress: RequestNow) -> Iterator[Change]:
+    """Yield what jobs and stages wait for."""
+    submissions = reverse("submission:request", args=[request.key])
+    for one in request.attention.all():
+        if one.kind in {AttentionKind.STUCK, AttentionKind.TEST_FAILED, AttentionKind.IDLE}:
+            yield Change(one.words.rstrip("."), one.get_kind_display(), submissions)
+    for stage in progress.stages:
+        if stage.waiting and stage.waiting.held:
+            jobs = f"{stage.waiting.held:,} held job{'s' if stage.waiting.held != 1 else ''}"
+            address = reverse("jobs:list") + "?tab=held"
+            yield Change(f"Release {jobs} of {stage.row.stage}", "held in the batch system", address)
+        if stage.located is False and stage.row.wanted and stage.row.completed >= stage.row.wanted:
+            yield Change(
+                f"Locate the output of {stage.row.stage}", "the request waits for its catalogue entry", submissions
+            )
+    for cluster in progress.queue_unknown:
+        yield Change(f"{cluster} answers again", "its queue is unknown", reverse("jobs:list"))

@@ -1,0 +1,122 @@
+"""The page of a request: what would bring it forward, what it used of its estimate, and what it has written."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from apps.portal.pages.request import request_page
+from apps.portal.pages.request_use import Use
+from apps.production.domain.holds import place_hold
+from apps.production.domain.lifecycle.moves import set_priority
+from apps.production.models import QueueEntry, QueueState, Request, StageCounts, StageHistory
+from apps.progress.domain.forecast import keep_queue_forecasts
+from apps.statusboard.domain.incidents import open_incident
+from apps.statusboard.enums import State
+from tests.factories.requests import AT, LATER, request_in, stage
+from tests.factories.statusboard import service
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def made(nova, liaison, approver):
+    return lambda state, **changes: request_in(state, by=liaison, experiment=nova, approver=approver, **changes)
+
+
+def page(request, user):
+    return request_page(request=Request.objects.get(pk=request.pk), user=user, at=LATER)
+
+
+def history(request, *, name="reco", wall, memory):
+    StageHistory.objects.create(
+        request=request,
+        experiment=request.experiment,
+        name=name,
+        release="v09_72",
+        configuration=f"{name}.fcl",
+        attempts=100,
+        completed=100,
+        core_seconds=100.0 * wall,
+        completed_wall_seconds=100.0 * wall,
+        wall_seconds=[wall] * 5,
+        memory_bytes=[memory] * 5,
+        per_day=[50.0] * 5,
+        last_ended_at=AT,
+        last_completed_at=AT,
+    )
+
+
+def test_higher_classes_of_a_queued_request_end_it_earlier(made, approver, liaison):
+    first, second, third = (made("queued", title=f"Sample {n}") for n in range(3))
+    for one, level in ((first, "high"), (second, "normal"), (third, "low")):
+        set_priority(request=one, priority_class=level, priority=None, reason="agreed", by=approver, at=LATER)
+    QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
+    QueueEntry.objects.update(days_low=3, days=4, days_high=6)
+    keep_queue_forecasts(at=LATER)
+    changes = page(third, liaison)["earlier"]
+    assert [(one.what, one.why) for one in changes] == [
+        ("Class normal instead of low", "2 instead of 3 in the queue"),
+        ("Class high instead of low", "1 instead of 3 in the queue"),
+    ]
+    expected = Request.objects.get(pk=third.pk).expected_end
+    assert all(one.days > 0 and one.end == expected - timedelta(days=one.days) for one in changes)
+    set_priority(request=third, priority_class="urgent", priority=None, reason="agreed", by=approver, at=LATER)
+    assert page(third, liaison)["earlier"] == []
+
+
+def test_missing_signatures_are_named_with_the_end_they_would_give(made, liaison, approver):
+    history(made("done", stages=(stage("reco"),)), wall=600.0, memory=2e9)
+    QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
+    one = made("awaiting_approval", stages=(stage("reco", jobs=100),), title="Waits")
+    signature = page(one, liaison)["earlier"][0]
+    assert signature.what == "Signature of Approver"
+    assert approver.username in signature.why
+    assert signature.end > LATER.date()
+    assert page(made("draft", title="Draft"), liaison)["earlier"] == []
+
+
+def test_holds_and_services_that_are_down_keep_a_request(made, liaison, shifter, client):
+    samweb = service("samweb", AT - timedelta(days=9))
+    one = made("running", stages=(stage("reco", services=("samweb",)),))
+    assert page(one, liaison)["earlier"] == []
+    place_hold(by=shifter, at=AT, reason="Wrong seeds.", stage=one.stages.get())
+    open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=AT)
+    release, up = page(one, liaison)["earlier"]
+    assert (release.why, up.what, up.why) == ("on hold: Wrong seeds.", "samweb up again", "down, needed by reco")
+    client.force_login(liaison)
+    text = client.get(one.get_absolute_url()).text
+    assert "What would bring it forward" in text
+    assert "samweb up again" in text
+
+
+def test_use_is_compared_with_past_jobs_of_other_requests(made, liaison, client, settings, tmp_path):
+    past = made("done", stages=(stage("reco"),), title="Earlier")
+    history(past, wall=600.0, memory=2e9)
+    known = [{"name": "nova.mc.past", "events": 100, "size_bytes": 1000}]
+    known += [{"name": "nova.mc.now", "files": 3, "size_bytes": 5_000_000_000}]
+    (tmp_path / "datasets.json").write_text(json.dumps({"datasets": known}))
+    settings.DATASET_CATALOGUE = f"file:{tmp_path}/datasets.json"
+    asked = stage("reco", jobs=100, events=1000, output_dataset="nova.mc.now")
+    one = made("running", stages=(asked,), title="Now")
+    empty = page(made("queued", title="Queued", stages=(stage("other"),)), liaison)
+    assert (empty["uses"], empty["outputs"]) == ([], [])
+    history(one, wall=3600.0, memory=2e9)
+    StageCounts.objects.create(stage=one.stages.get(), files_out=2, events_out=400, reports=2)
+    shown = page(one, liaison)
+    uses = {use.title: (use.estimated, use.actual, use.is_over) for use in shown["uses"]}
+    assert uses["reco per job"] == (600.0, 3600.0, True)
+    assert uses["reco memory"] == (2e9, 2e9, False)
+    assert uses["Events"] == (1000, 400, False)
+    assert uses["Disk"][1] == 5_000_000_000
+    output = shown["outputs"][0]
+    assert (output.dataset, output.files, output.events, output.size) == ("nova.mc.now", 2, 400, 5_000_000_000)
+    client.force_login(liaison)
+    text = client.get(one.get_absolute_url()).text
+    assert all(words in text for words in ("Estimate and actual", "nova.mc.now", "5 GB"))
+
+
+def test_use_within_a_tenth_of_the_estimate_is_not_marked():
+    assert not Use("Disk", "size", 100, 109).is_over
+    assert Use("Disk", "size", 100, 111).is_over
+    assert not Use("Disk", "size", None, 111).is_over
