@@ -115,6 +115,7 @@ def _work(
     return {
         "needs": needs,
         "holds": holds,
+        "estimate": estimate,
         "outputs": outputs,
         "uses": uses_of(request, progress, estimate, outputs) if progress else [],
         "earlier": earlier_end(
@@ -167,12 +168,11 @@ def request_page(
         "ingredients": argument_texts(request),
         "totals": totals_of(request),
         **_work(request, progress, estimate, approval, at),
-        "advice": None if request.state in CLOSED else request_advice(content=written, user=user, at=at),
+        "advice": estimate and request_advice(content=written, user=user, at=at),
         "submission_warnings": warnings_now(request, written, at=at)
         if _checks_now(request, checks)
         else warnings_at_submission(events),
         "begun": request.state in IN_PRODUCTION and not is_in_line(request),
-        "estimate": estimate,
         "line": line,
         "queue_length": queue_length() if line else 0,
         "threads": threads,

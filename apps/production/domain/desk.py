@@ -4,19 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.db.models import Count, F, Q
+from django.db.models import Count, F
 from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.production.domain.approvals.inbox import signable
 from apps.production.domain.approvals.requirements import Approval, approval_of
-from apps.production.domain.checks.report import Warnings, warnings_now
+from apps.production.domain.checks.report import Warnings, check_report, warnings_in
 from apps.production.domain.content.model import RequestContent, changes, texts_of
 from apps.production.domain.content.revisions import content_at, last_reviewed
 from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.discussion import Thread, fields_of, threads_of
 from apps.production.domain.estimates.figures import Estimate
-from apps.production.domain.estimates.past import estimate_for, estimates_of
+from apps.production.domain.estimates.past import estimates_of
 from apps.production.domain.priority.shares import Prospect, prospects_if_approved
 from apps.production.domain.slack import Slack
 from apps.production.models import Request, RequestRevision
@@ -50,21 +50,24 @@ class Desk:
 def desk_of(user: User, *, at: datetime) -> Desk:
     """Return the requests that this user can sign, in a fixed number of queries."""
     pks = signable(user, at)
-    found = with_stages(Request.objects.filter(pk__in=pks)).annotate(
-        times_submitted=Count("revisions", filter=Q(revisions__is_submitted=True))
-    )
+    found = with_stages(Request.objects.filter(pk__in=pks))
     requests = list(found.order_by(F("deadline").asc(nulls_last=True), "pk")[:MOST_ROWS])
+    # Counted apart: grouping would sort whole requests, of which most are not listed.
+    revisions = RequestRevision.objects.filter(request__in=requests, is_submitted=True).order_by()
+    again = {
+        *revisions.values("request").annotate(times=Count("pk")).filter(times__gt=1).values_list("request", flat=True)
+    }
     contents = {request.pk: content_of(request) for request in requests}
     estimates = estimates_of({each.pk: (contents[each.pk], each.experiment_id) for each in requests}, at)
-    rows = [_row(each, contents[each.pk], estimates[each.pk], at) for each in requests]
+    rows = [_row(each, contents[each.pk], estimates[each.pk], each.pk in again, at) for each in requests]
     return Desk(rows, len(pks) - len(rows))
 
 
-def _row(request: Request, content: RequestContent, estimate: Estimate, at: datetime) -> DeskRow:
+def _row(request: Request, content: RequestContent, estimate: Estimate, is_again: bool, at: datetime) -> DeskRow:
     slack = None
     if request.deadline and estimate.days:
         slack = Slack((request.deadline - timezone.localdate(at)).days - estimate.days.mid)
-    return DeskRow(request, content, estimate, slack, getattr(request, "times_submitted", 0) > 1)
+    return DeskRow(request, content, estimate, slack, is_again)
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,8 @@ class Sheet:
 def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
     """Return what decides about one request."""
     request, content = row.request, row.content
-    row = replace(row, estimate=estimate_for(content, request.experiment, at))
+    report = check_report(content, experiment=request.experiment, at=at, request=request)
+    row = replace(row, estimate=report.estimate)
     reviewed = last_reviewed(request) if row.is_resubmitted else None
     differences = changes(content_at(request, reviewed), content) if reviewed else []
     old = {change["path"]: change["old"] for change in differences}
@@ -134,7 +138,7 @@ def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
         [change["old"] for change in differences if not change["new"] and change["path"].count(".") == 1],
         [thread for thread in threads if not thread.first.field],
         approval_of(request, user, at),
-        warnings_now(request, content, at=at),
+        warnings_in(report, at=at),
         prospects_if_approved(request, row.estimate, at=at) if sets_priority else {},
         sets_priority,
     )

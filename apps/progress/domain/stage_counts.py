@@ -45,7 +45,9 @@ class StageProgress:
 def progress_of(request: Request) -> list[StageProgress]:
     """Return the progress of each stage in order, then of stages named only by jobs."""
     # A request that was read with its stages keeps those.
-    prefetch_related_objects([request], Prefetch("stages", Stage.objects.order_by("position").select_related("location")))
+    prefetch_related_objects(
+        [request], Prefetch("stages", Stage.objects.order_by("position").select_related("location"))
+    )
     return _progress([request], {request.pk: list(request.stages.all())})[request.pk]
 
 

@@ -118,7 +118,12 @@ class Warnings:
 
 def warnings_now(request: Request, content: RequestContent, *, at: datetime) -> Warnings:
     """Run the checks again: the approver decides on what holds now."""
-    found = check_report(content, experiment=request.experiment, at=at, request=request).findings
+    return warnings_in(check_report(content, experiment=request.experiment, at=at, request=request), at=at)
+
+
+def warnings_in(report: CheckReport, *, at: datetime) -> Warnings:
+    """Return the findings of checks that have just been run."""
+    found = report.findings
     rows = [{"rule": f.rule, "severity": f.severity.value, "path": f.path, "message": f.message} for f in found]
     return Warnings(at, rows[:MOST_SHOWN], len(rows), is_current=True)
 

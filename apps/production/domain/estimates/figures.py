@@ -1,8 +1,10 @@
 """Estimates of cost and duration of a request from past jobs of the same stages. No database access here."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import accumulate
 
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.outputs.datasets import Dataset
@@ -304,21 +306,20 @@ def _points(rows: Sequence[PastStage], values: Callable[[PastStage], Sequence[fl
 
 def quantile(points: Sequence[tuple[float, float]], part: float) -> float | None:
     """Return the smallest value that at least this fraction of the weight does not exceed."""
-    wanted, reached = part * sum(weight for _, weight in points), 0.0
-    for value, weight in points:
-        reached += weight
-        if reached >= wanted * (1 - 1e-9):
-            return value
-    return None
+    return next(iter(_quantiles(points, (part,))), None)
 
 
-def _quantiles(points: Sequence[tuple[float, float]]) -> tuple[float, ...]:
-    return tuple(value for part in QUANTILES if (value := quantile(points, part)) is not None)
+def _quantiles(points: Sequence[tuple[float, float]], parts: Sequence[float] = QUANTILES) -> tuple[float, ...]:
+    """Return the quantile of each part; empty without points."""
+    if not points:
+        return ()
+    reached = list(accumulate(weight for _, weight in points))
+    return tuple(points[bisect_left(reached, part * reached[-1] * (1 - 1e-9))][0] for part in parts)
 
 
 def _range(points: Sequence[tuple[float, float]]) -> Range | None:
-    low, mid, high = (quantile(points, part) for part in (0.25, 0.5, 0.75))
-    return None if low is None or mid is None or high is None else Range(low, mid, high)
+    found = _quantiles(points, (0.25, 0.5, 0.75))
+    return Range(*found) if found else None
 
 
 def _sum(parts: Iterable[Range | None]) -> Range | None:

@@ -29,6 +29,11 @@ from apps.production.models import Request, Stage, StageHistory
 #: An estimate uses at most this many past stages, the newest.
 MOST_PAST = 200
 _COPIED = [each.name for each in fields(PastStage) if each.name != "request"]
+#: What is read of a past stage, and what tells how many jobs ran at once. Instances of a model would take longer.
+_READ = ("name", *_COPIED, "key")
+_PACE = ("completed", "completed_wall_seconds", "per_day")
+#: A join would read the requests of all rows; this reads only those of the rows kept.
+_KEY = Subquery(Request.objects.filter(pk=OuterRef("request")).values("key"))
 
 
 def estimate_for(
@@ -62,10 +67,10 @@ def estimates_of(contents: Mapping[int, tuple[RequestContent, int]], at: datetim
     """Return estimates of contents with the keys of their experiments, in a fixed number of queries."""
     experiments = {experiment for _, experiment in contents.values()}
     names = set[str]().union(*(stage_names(content.stages) for content, _ in contents.values()))
-    newest, shares = _newest_of_each(experiments), read_shares()
+    newest, shares = _newest_of_each(experiments, _PACE), read_shares()
     at_once = {pk: _at_once(newest[pk], shares.cores(pk)) for pk in experiments}
     past: dict[int, dict[str, list[PastStage]]] = {pk: defaultdict(list) for pk in experiments}
-    for pk, rows in _newest_of_each(experiments, name__in=names).items():
+    for pk, rows in _newest_of_each(experiments, _READ, name__in=names).items():
         for row in rows:
             past[pk][row.name].append(_past(row))
     written = {row.output_dataset for found in past.values() for rows in found.values() for row in rows} - {""}
@@ -76,15 +81,12 @@ def estimates_of(contents: Mapping[int, tuple[RequestContent, int]], at: datetim
     }
 
 
-def _newest_of_each(experiments: Iterable[int], **fitting: Any) -> dict[int, list[Any]]:
-    """Return the newest past stages of each experiment by its key, at most `MOST_PAST`, in one query."""
+def _newest_of_each(experiments: Iterable[int], read: Sequence[str], **matching: Any) -> dict[int, list[Any]]:
+    """Read these columns of the newest past stages of each experiment by its key, at most `MOST_PAST`, in one query."""
     place = Window(RowNumber(), partition_by=F("experiment_id"), order_by=F("last_ended_at").desc())
-    key = Subquery(Request.objects.filter(pk=OuterRef("request")).values("key"))
-    rows = StageHistory.objects.filter(experiment__in=experiments, **fitting).annotate(key=key, place=place)
+    rows = StageHistory.objects.filter(experiment__in=experiments, **matching).annotate(key=_KEY, place=place)
     found: dict[int, list[Any]] = defaultdict(list)
-    # Thousands of model instances would take longer than the query.
-    listed = rows.filter(place__lte=MOST_PAST).order_by("-last_ended_at")
-    for row in listed.values_list("experiment_id", "name", *_COPIED, "key", named=True):
+    for row in rows.filter(place__lte=MOST_PAST).order_by("place").values_list("experiment_id", *read, named=True):
         found[row.experiment_id].append(row)
     return found
 
@@ -97,8 +99,10 @@ def past_stages(
     names: set[str], experiment: Experiment | int, without: Request | None = None
 ) -> Mapping[str, list[PastStage]]:
     found: dict[str, list[PastStage]] = defaultdict(list)
-    rows = _newest(experiment).exclude(request=without) if without else _newest(experiment)
-    for row in rows.filter(name__in=names)[:MOST_PAST] if names else ():
+    rows = _newest(experiment).filter(name__in=names).annotate(key=_KEY)
+    if without is not None:
+        rows = rows.exclude(request=without)
+    for row in rows.values_list(*_READ, named=True)[:MOST_PAST] if names else ():
         found[row.name].append(_past(row))
     return found
 
@@ -106,7 +110,7 @@ def past_stages(
 def past_at_once(experiment: Experiment | int) -> Range | None:
     """Return how many jobs of an experiment ran at once in its newest stages; before its first, its share of cores."""
     pk = experiment.pk if isinstance(experiment, Experiment) else experiment
-    rows: list[Any] = list(_newest(experiment)[:MOST_PAST])
+    rows: list[Any] = list(_newest(experiment).values_list(*_PACE, named=True)[:MOST_PAST])
     return jobs_at_once(rows) or _at_once((), read_shares().cores(pk))
 
 
@@ -116,9 +120,7 @@ def _at_once(rows: Sequence[Any], cores: float | None) -> Range | None:
 
 
 def _newest(experiment: Experiment | int) -> QuerySet[StageHistory]:
-    rows = StageHistory.objects.filter(experiment=experiment).order_by("-last_ended_at")
-    # A join would read the requests of all rows; this reads only those of the rows kept.
-    return rows.annotate(key=Subquery(Request.objects.filter(pk=OuterRef("request")).values("key")))
+    return StageHistory.objects.filter(experiment=experiment).order_by("-last_ended_at")
 
 
 def _past(row: Any) -> PastStage:

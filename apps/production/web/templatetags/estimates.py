@@ -34,7 +34,7 @@ def span_dates(days: tuple[date, date, date] | None) -> str:
 
 _UNITS: dict[str, Callable[[float], str]] = {
     "core-hours": lambda seconds: _round(seconds / HOUR),
-    "count": brief_count,
+    "count": lambda count: brief_count(round(count)),
     "days": lambda days: f"{_round(days)} days",
     "time": duration,
     "size": size,
