@@ -13,9 +13,10 @@ from apps.production.domain.lineage.clones import clone_request
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.declaration import general
 from apps.production.domain.types.versions import load_builtin_workflows
-from apps.production.models import Request
+from apps.production.models import QueueState, Request
 from apps.production.web.forms.request import typed
 from apps.production.web.forms.shared import gather, own_or_shared
+from tests.factories.history import history
 from tests.factories.people import person
 from tests.factories.requests import AT, content, draft, request_in, stage
 
@@ -359,3 +360,22 @@ def test_missing_reason_leaves_the_label_as_it_was(verb, label, nova, liaison, a
     shown = client.get(f"/requests/{made.key}/?do={verb}")
     refused = client.post(address, {"reason": "", "version": "x"})
     assert [page.context["form"]["reason"].label for page in (shown, refused)] == [label, label]
+
+
+def test_form_shows_the_end_that_each_class_would_give(nova, liaison, approver, browse):
+    history(request_in("done", by=liaison, experiment=nova, approver=approver))
+    for number in range(3):
+        request_in("queued", by=liaison, experiment=nova, approver=approver, title=f"Sample {number}")
+    QueueState.objects.update_or_create(pk=1, defaults={"starts": 12, "starts_days": 24})
+    mine = draft(liaison, nova, title="Mine", stages=(stage(jobs=1000),))
+    edit, client = reverse("production:request-edit", args=[mine.key]), browse(liaison)
+    shown = client.get(edit)
+    found = shown.context["prospects"]
+    assert (found["low"].rank, found["urgent"].rank) == (4, 1)
+    assert found["urgent"].forecast.end[1] < found["low"].forecast.end[1]
+    assert f"ends {found['urgent'].forecast.end[1]:%-d %b}" in shown.text
+    request_in("queued", by=liaison, experiment=nova, approver=approver, title="Sample 3")
+    sent = {**typed(content_of(mine)).dict(), "experiment": "NOVA"}
+    panel = client.post(reverse("production:check-new"), sent)
+    assert panel.context["prospects"]["low"].rank == 5
+    assert 'id="class-ends" hx-swap-oob="true"' in panel.text

@@ -1,5 +1,6 @@
 """Fair shares of experiments: their use, setting them, and the ranks that other shares or priorities would give."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,6 +12,7 @@ from django.utils import timezone
 from apps.accounts.models import Experiment, User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
+from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.forecast import Forecast
@@ -153,6 +155,14 @@ def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]
     return _prospects(entry, classes[own:], at)
 
 
+def prospects_of_draft(
+    experiment: Experiment, content: RequestContent, estimate: Estimate, *, request: Request | None, at: datetime
+) -> dict[str, Prospect]:
+    """Return by class what a request with this content would have if it were approved in it now."""
+    pk = request.pk if request else None
+    return prospects_if_approved(Request(pk=pk, experiment=experiment, deadline=content.deadline), estimate, at=at)
+
+
 def _prospects(entry: QueueEntry, classes: Sequence[str], at: datetime) -> dict[str, Prospect]:
     ahead = _ahead_of(entry, classes, entry.request.priority, at)
     starts = starts_behind(entry.request, [startable for _, startable in ahead.values()], at=at)
@@ -181,7 +191,7 @@ def _ahead_of(
     for place, priority_class in enumerate(classes):
         score = total(terms_of(replace(facts, priority_class=priority_class, number=number), today=today))
         key = sort_key(score, entry.request.submitted_at or at)
-        before = Q(sort_key__gt=key) | Q(sort_key=key, tie__lt=float(entry.request_id))
+        before = Q(sort_key__gt=key) | Q(sort_key=key, tie__lt=float(entry.request_id or math.inf))
         counts[f"ahead_{place}"] = Count("pk", filter=before)
         counts[f"startable_{place}"] = Count("pk", filter=before & Q(request__state=RequestState.QUEUED))
     found = QueueEntry.objects.filter(is_queued=True).exclude(pk=entry.request_id).aggregate(**counts)

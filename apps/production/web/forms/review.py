@@ -10,6 +10,7 @@ from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.scan import Point, scan_of
 from apps.production.domain.content.stages import ArgumentText, texts_of_arguments, texts_of_stage
 from apps.production.domain.estimates.figures import Estimate
+from apps.production.domain.priority.shares import prospects_of_draft
 from apps.production.models import Request
 from apps.production.web.forms.request import RequestForms
 
@@ -44,11 +45,18 @@ def review_context(
     user: User,
     at: datetime,
 ) -> dict[str, Any]:
-    """Return the context of both sections: `resources`, a form, stage and estimate each, and `review`."""
+    """Return the context of the sections: `prospects` by class, `resources`, `review`.
+
+    Each of the `resources` is a form, stage and estimate.
+    """
     content = forms.content
     requesters = {user.pk} | (wanted.requester_ids if wanted else set())
     figures = [*estimate.stages, *[None] * len(content.stages)]
+    is_open = wanted is None or wanted.approved_at is None
     return {
+        "prospects": prospects_of_draft(experiment, content, estimate, request=wanted, at=at)
+        if experiment and is_open
+        else {},
         "resources": list(zip(forms.stages.forms, content.stages, figures, strict=False)),
         "review": Review(
             experiment=experiment,
