@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.db.models import Count, F
+from django.db.models import Count, F, Prefetch
 from django.utils import timezone
 
 from apps.accounts.models import User
@@ -19,7 +19,7 @@ from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimates_of
 from apps.production.domain.priority.shares import Prospect, prospects_if_approved
 from apps.production.domain.slack import Slack
-from apps.production.models import Request, RequestRevision
+from apps.production.models import Request, RequestRevision, Stage
 from apps.production.permissions import may_prioritise
 
 #: The most requests on a desk.
@@ -50,14 +50,16 @@ class Desk:
 def desk_of(user: User, *, at: datetime) -> Desk:
     """Return the requests that this user can sign, in a fixed number of queries."""
     pks = signable(user, at)
-    found = with_stages(Request.objects.filter(pk__in=pks))
+    # Estimates need no services: only the open request is read with everything.
+    stages = Prefetch("stages", Stage.objects.order_by("position"))
+    found = Request.objects.filter(pk__in=pks).select_related("experiment", "workflow__type").prefetch_related(stages)
     requests = list(found.order_by(F("deadline").asc(nulls_last=True), "pk")[:MOST_ROWS])
     # Counted apart: grouping would sort whole requests, of which most are not listed.
     revisions = RequestRevision.objects.filter(request__in=requests, is_submitted=True).order_by()
     again = {
         *revisions.values("request").annotate(times=Count("pk")).filter(times__gt=1).values_list("request", flat=True)
     }
-    contents = {request.pk: content_of(request) for request in requests}
+    contents = {request.pk: content_of(request, services=False) for request in requests}
     estimates = estimates_of({each.pk: (contents[each.pk], each.experiment_id) for each in requests}, at)
     rows = [_row(each, contents[each.pk], estimates[each.pk], each.pk in again, at) for each in requests]
     return Desk(rows, len(pks) - len(rows))
@@ -123,9 +125,10 @@ class Sheet:
 
 def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:
     """Return what decides about one request."""
-    request, content = row.request, row.content
+    request = with_stages(Request.objects.all()).get(pk=row.request.pk)
+    content = content_of(request)
     report = check_report(content, experiment=request.experiment, at=at, request=request)
-    row = replace(row, estimate=report.estimate)
+    row = replace(row, request=request, content=content, estimate=report.estimate)
     reviewed = last_reviewed(request) if row.is_resubmitted else None
     differences = changes(content_at(request, reviewed), content) if reviewed else []
     old = {change["path"]: change["old"] for change in differences}

@@ -107,7 +107,7 @@ def _desk(
     context: dict[str, Any] = {"desk": found, "row": row, "is_chosen": bool(chosen) and row is not None, "about": about}
     if row is not None:
         sheet = sheet_of(row, user=request.user, at=at)
-        context |= {"sheet": sheet, "object": row.request, "forms": _forms(sheet, forms or {})}
+        context |= {"sheet": sheet, "object": sheet.row.request, "forms": _forms(sheet, forms or {})}
         if about is not None:
             context["comment_form"] = CommentForm(fields=None)
     return render(request, "production/desk.html", context, status=400 if forms else 200)
