@@ -94,6 +94,9 @@ class RequestFilter(AnyOf):
     priority = filters.ChoiceFilter(
         method="by_priority", choices=RequestedPriority, label="Priority", empty_label="any"
     )
+    scan = filters.ChoiceFilter(
+        method="by_scan", label="Parameter scan", empty_label="any", choices=[("yes", "scans"), ("no", "others")]
+    )
     due_from = filters.DateFilter(field_name="deadline", lookup_expr="gte", label="Deadline from", widget=_DAY)
     due_to = filters.DateFilter(field_name="deadline", lookup_expr="lte", label="Deadline to", widget=_DAY)
 
@@ -110,6 +113,9 @@ class RequestFilter(AnyOf):
     def by_attention(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
         rows = Attention.objects.all() if value == "yes" else Attention.objects.filter(kind=value)
         return requests.filter(pk__in=rows.order_by().values("request"))
+
+    def by_scan(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
+        return requests.exclude(scan="") if value == "yes" else requests.filter(scan="")
 
     def by_person(self, requests: QuerySet[Request], name: str, value: str) -> QuerySet[Request]:
         user = self.request.user

@@ -142,3 +142,16 @@ def test_pages_and_api_show_its_points(client, nova, liaison):
     assert (shown["scan"], shown["points"]) == ("energy = 1, 2\nangle = 0, 1, 2", 6)
     form = client.get(f"/requests/{request.key}/edit/").content.decode()
     assert "angle = 0, 1, 2" in form
+
+
+def test_list_is_filtered_by_scans(client, nova, liaison):
+    client.force_login(liaison)
+    scan = requests.draft(liaison, nova, title="Scan", scan="energy = 1, 2")
+    other = requests.draft(liaison, nova, title="Other")
+    for address in ("/requests/", "/api/v1/requests/"):
+        found = {wanted: client.get(address, {"scan": wanted}).content.decode() for wanted in ("yes", "no", "")}
+        assert {name: (scan.key in text, other.key in text) for name, text in found.items()} == {
+            "yes": (True, False),
+            "no": (False, True),
+            "": (True, True),
+        }
