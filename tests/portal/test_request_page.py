@@ -105,7 +105,7 @@ def test_use_is_compared_with_past_jobs_of_other_requests(made, liaison, client,
     StageCounts.objects.create(stage=one.stages.get(), files_out=2, events_out=400, reports=2)
     shown = page(one, liaison)
     uses = {use.title: (use.estimated, use.actual, use.is_over) for use in shown["uses"]}
-    assert uses["reco per job"] == (600.0, 3600.0, True)
+    assert uses["reco time per job"] == (600.0, 3600.0, True)
     assert uses["reco memory"] == (2e9, 2e9, False)
     assert uses["Events"] == (1000, 400, False)
     assert uses["Disk"][1] == 5_000_000_000

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from apps.production.domain.estimates.figures import Estimate, StageEstimate
 from apps.production.domain.outputs.datasets import Dataset, find_datasets
-from apps.production.models import Request, Stage, StageHistory
+from apps.production.models import QueueEntry, Request, Stage, StageHistory
 from apps.progress.domain.progress import RequestNow, StageNow
 
-#: How many stages show what a job uses.
-MOST_STAGES = 3
+#: Of how many stages the page shows what a job uses.
+MOST_STAGES = 2
 #: The place of the median and the 90th percentile in the quantiles of past and present jobs.
 _MEDIAN, _MOST = 2, -1
 #: Above this part of the estimate, the use is marked.
@@ -76,12 +76,14 @@ def uses_of(request: Request, progress: RequestNow, estimate: Estimate | None, o
     last = asked[-1]
     written = next((one.events for one in outputs if one.stage is last), None)
     hours, disk = (estimate.core_seconds, estimate.disk_bytes) if estimate else (None, None)
-    return [
-        Use("Core-hours", "core-hours", hours.mid if hours else None, used),
+    entry: QueueEntry | None = getattr(request, "queue_entry", None)
+    rows = [
+        Use("Core-hours", "core-hours", hours.mid if hours else entry.core_seconds if entry else None, used),
         Use("Disk", "size", disk.mid if disk else None, sum(sizes) if sizes else None),
         Use("Events", "count", last.row.asked.events if last.row.asked else None, written),
         *_per_job(request, [one.row.asked for one in asked if one.row.asked], estimate),
     ]
+    return [one for one in rows if one.actual is not None]
 
 
 def _per_job(request: Request, stages: Sequence[Stage], estimate: Estimate | None) -> list[Use]:
@@ -100,7 +102,7 @@ def _per_job(request: Request, stages: Sequence[Stage], estimate: Estimate | Non
 def _of_stage(row: StageHistory, guess: StageEstimate) -> list[Use]:
     rows = []
     if guess.wall_used and row.wall_seconds:
-        rows.append(Use(f"{row.name} per job", "time", guess.wall_used[_MEDIAN], row.wall_seconds[_MEDIAN]))
+        rows.append(Use(f"{row.name} time per job", "time", guess.wall_used[_MEDIAN], row.wall_seconds[_MEDIAN]))
     if guess.memory_used and row.memory_bytes:
         rows.append(Use(f"{row.name} memory", "size", guess.memory_used[_MOST], row.memory_bytes[_MOST]))
     return [one for one in rows if one.estimated]
