@@ -262,9 +262,11 @@ def test_command_says_what_it_would_drop_and_drops_and_restores(march):
 def test_page_of_an_archived_job_says_so_to_those_who_could_see_it(march, client, liaison, other_liaison):
     drop_month(month=MARCH, by="test", at=AT)
     client.force_login(liaison)
-    answer = client.get(f"/jobs/{march[1].pk}/")
-    assert answer.status_code == 410
-    assert "manage.py jobs restore 2026-03" in answer.content.decode()
+    for page in ("", "log/", "log/compare/", "log/raw/", "verdict/"):
+        answer = client.get(f"/jobs/{march[1].pk}/{page}")
+        assert answer.status_code == 410, page
+        assert "manage.py jobs restore 2026-03" in answer.content.decode()
+    assert client.get("/jobs/999999/log/").status_code == 404
     assert client.get(f"/jobs/{march[2].pk}/").status_code == 200
     assert client.get("/jobs/999999/").status_code == 404
     answer = client.get(f"/api/v1/jobs/{march[1].pk}/")
@@ -274,6 +276,7 @@ def test_page_of_an_archived_job_says_so_to_those_who_could_see_it(march, client
     assert (answer.status_code, "manage.py jobs restore 2026-03" in answer.json()["detail"]) == (410, True)
     client.force_login(other_liaison)
     assert client.get(f"/jobs/{march[1].pk}/").status_code == 404
+    assert client.get(f"/jobs/{march[1].pk}/log/").status_code == 404
     assert client.get(f"/api/v1/jobs/{march[1].pk}/").status_code == 404
     assert client.get(f"/api/v1/jobs/{march[1].pk}/log/").status_code == 404
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from django.http import FileResponse, Http404, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
@@ -21,14 +21,11 @@ from apps.diagnosis.engine.markers import Level
 from apps.diagnosis.enums import Stream
 from apps.diagnosis.permissions import may_propose_known_errors
 from apps.jobs.models import Job
+from apps.jobs.web.one_job import of_job
 
 _RANGE = re.compile(r"\s{0,9}(\d{1,18})(?:\s{0,9}[-–]\s{0,9}(\d{1,18}))?\s{0,9}")
 _STREAMS = {str(each): each for each in Stream}
 _LEVELS: dict[str, Level] = {"error": "error", "warning": "warning"}
-
-
-def _job(request: AuthenticatedRequest, pk: int) -> Job:
-    return get_object_or_404(Job.objects.visible_to(request.user).select_related("cluster", "experiment"), pk=pk)
 
 
 def _stream(request: AuthenticatedRequest) -> Stream | None:
@@ -42,9 +39,10 @@ def _range(text: str) -> tuple[int, int] | None:
 
 
 @require_safe
-def log(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+@of_job
+def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     """Show a log around its cause or the place in the query; the page names parameters that are not valid."""
-    job, query = _job(request, pk), request.GET
+    query = request.GET
     if request.htmx and "open" not in query:
         return _log_card(request, job)
     wanted = read_query(request, "line", _range, expected="a line such as 12, or lines such as 12-34")
@@ -92,9 +90,10 @@ def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 
 
 @require_safe
-def compare(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+@of_job
+def compare(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     """Show a log beside that of a job of the same kind that succeeded; the page names parameters that are not valid."""
-    job, every_line = _job(request, pk), request.GET.get("lines") == "all"
+    every_line = request.GET.get("lines") == "all"
     stream = _stream(request) or default_stream(job, tuple(name for name, _ in log_paths(job)))
     other = read_query(request, "with", lambda text: _other(request, text), expected="the number of a job you may see")
     found = compare_logs(job, user=request.user, stream=stream, chosen=other, every_line=every_line)
@@ -123,9 +122,10 @@ class _Reader:
 
 
 @require_safe
-def raw_log(request: AuthenticatedRequest, pk: int) -> HttpResponseBase:
+@of_job
+def raw_log(request: AuthenticatedRequest, job: Job) -> HttpResponseBase:
     """Send a whole log as text, to look at or to keep."""
-    job, name = _job(request, pk), request.GET.get("stream", "")
+    name = request.GET.get("stream", "")
     if name and name not in _STREAMS:
         raise Http404
     stream = _STREAMS.get(name) or default_stream(job, tuple(name for name, _ in log_paths(job)))

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
@@ -22,10 +22,7 @@ from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.web.forms import CorrectionForm
 from apps.jobs.domain.calendar_months import unlisted_months
 from apps.jobs.models import Job
-
-
-def _job(request: AuthenticatedRequest, pk: int) -> Job:
-    return get_object_or_404(Job.objects.visible_to(request.user).select_related("cluster", "experiment"), pk=pk)
+from apps.jobs.web.one_job import of_job
 
 
 def _verdict_context(request: AuthenticatedRequest, job: Job, form: CorrectionForm | None = None) -> dict[str, Any]:
@@ -44,9 +41,9 @@ def _verdict_context(request: AuthenticatedRequest, job: Job, form: CorrectionFo
 
 
 @require_safe
-def verdict(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+@of_job
+def verdict(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     """Show the verdict; the part that waits for the analysis gets the log along with its result."""
-    job = _job(request, pk)
     context = _verdict_context(request, job)
     if not request.htmx:
         return render(request, "diagnosis/verdict.html", context)
@@ -56,8 +53,9 @@ def verdict(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def correct_verdict(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    job, form = _job(request, pk), CorrectionForm(request.POST)
+@of_job
+def correct_verdict(request: AuthenticatedRequest, job: Job) -> HttpResponse:
+    form = CorrectionForm(request.POST)
     if form.is_valid():
         given = {**form.cleaned_data, "verdict": VerdictKind(form.cleaned_data["verdict"])}
         with show_errors(request, form):
@@ -68,8 +66,8 @@ def correct_verdict(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-def harvest_again(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    job = _job(request, pk)
+@of_job
+def harvest_again(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     with show_errors(request):
         harvest.reanalyse_log(job=job, by=request.user, at=timezone.now())
         messages.success(request, "Log analysis started.")

@@ -5,7 +5,7 @@ import hmac
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -15,7 +15,7 @@ from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.tokens import bearer_token
 from apps.jobs.domain.jobs import jobs_for_list
-from apps.jobs.domain.months.archive import archived_job
+from apps.jobs.web.one_job import archived_or_404
 from apps.portal.pages.health import health_page
 from apps.portal.pages.home import home_page
 from apps.portal.pages.job import job_page
@@ -33,20 +33,12 @@ def home(request: AuthenticatedRequest) -> HttpResponse:
 def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     found = jobs_for_list(request.user).filter(pk=pk).first()
     if found is None:
-        return _archived_job(request, pk)
+        return archived_or_404(request, pk)
     context = job_page(job=found, user=request.user, at=timezone.now())
     ending = found.state.replace("_", " ")  # "failed · exit 65", "failed · signal 11"
     if found.signal or found.exit_code:
         ending += f" · signal {found.signal}" if found.signal else f" · exit {found.exit_code}"
     return render(request, "portal/job.html", {**context, "job_ending": ending})
-
-
-def _archived_job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Say that the record of a job is archived, to those who could see it; else that there is no such page."""
-    archived = archived_job(pk, user=request.user)
-    if archived is None:
-        raise Http404
-    return render(request, "portal/archived_job.html", {"job": archived}, status=410)
 
 
 @require_safe

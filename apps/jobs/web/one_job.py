@@ -1,0 +1,31 @@
+"""Pages of one job, also of one whose month of records is archived."""
+
+from collections.abc import Callable
+from functools import wraps
+
+from django.http import Http404, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+
+from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.jobs.domain.months.archive import archived_job
+from apps.jobs.models import Job
+
+
+def of_job(view: Callable[[AuthenticatedRequest, Job], HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Give a view the job of its address, which the user may see; of an archived one, answer that it is archived."""
+
+    @wraps(view)
+    def found(request: AuthenticatedRequest, pk: int) -> HttpResponseBase:
+        job = Job.objects.visible_to(request.user).select_related("cluster", "experiment").filter(pk=pk).first()
+        return view(request, job) if job else archived_or_404(request, pk)
+
+    return found
+
+
+def archived_or_404(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    """Say that the record of a job is archived, to those who could see it; else that there is no such page."""
+    archived = archived_job(pk, user=request.user)
+    if archived is None:
+        raise Http404
+    return render(request, "jobs/archived_job.html", {"job": archived}, status=410)
