@@ -1,13 +1,17 @@
 """How fast failed jobs are analysed: `python -m benchmarks.harvest --jobs 100000 --workers 2`.
 
-Each job has a log of 64 kB. Prints one JSON object last: `jobs_per_s` of all workers, and `peak_mb` of the largest.
+Each job has a log of 64 kB. Then each of some awkward logs is read by a worker of its own: a line of 1 GB, nothing but
+errors, words of errors in random order, a bomb of gzip. Prints one JSON object last: `jobs_per_s` of all workers,
+`cpu_ms` that a job takes of them, which says more on a busy machine, and `peak_mb` of the largest worker on any log.
 """
 
 import argparse
+import gzip
 import json
 import os
-import resource
+import random
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
 from pathlib import Path
@@ -34,7 +38,9 @@ def main():
 
         settings.CELERY_BROKER_URL = "memory://"  # what a new group asks for is queued, and not waited for
         fill(base / "logs", options.jobs)
-        print(json.dumps(measured(options.jobs, options.workers)))
+        figures = measured(options.jobs, options.workers)
+        peaks = dict(awkward(base / "logs"))
+        print(json.dumps(figures | {"peak_mb": max(figures["peak_mb"], *peaks.values()), "awkward_mb": peaks}))
 
 
 def fill(directory: Path, count: int) -> None:
@@ -81,24 +87,78 @@ def measured(count: int, workers: int) -> dict[str, object]:
     connections.close_all()
     begun = time.monotonic()
     with get_context("fork").Pool(workers) as pool:
-        peaks = pool.map(_harvest, range(workers))
+        used = pool.map(_harvest, range(workers))
     seconds = time.monotonic() - begun
     left = LogHarvest.objects.exclude(state="done").count()
     return {
         "jobs": count,
         "workers": workers,
         "jobs_per_s": round(count / seconds, 1),
-        "peak_mb": round(max(peaks) / 1000),
+        "cpu_ms": round(1000 * sum(cpu for cpu, _ in used) / count, 2),
+        "peak_mb": max(peak for _, peak in used),
         "not_done": left,
     }
 
 
-def _harvest(_: int) -> int:
+def awkward(directory: Path) -> Iterable[tuple[str, int]]:
+    """Yield the name of each awkward log, and the megabytes of a worker that harvests it and reads all of it."""
+    from django.db import connections
+
+    from apps.diagnosis.models import LogHarvest
+    from apps.jobs.models import Job
+
+    for number, (name, chunks) in enumerate(_awkward_logs()):
+        path = directory / name
+        with gzip.open(path, "wb", 1) if name.endswith(".gz") else path.open("wb") as file:
+            file.writelines(chunks)
+        job = Job.objects.earliest("pk")
+        job.pk, job.job_id, job.raw_id, job.spool_id, job.log_path = None, f"odd{number}", -number - 1, name, str(path)
+        job.save(force_insert=True)
+        harvest = LogHarvest.objects.create(job=job, due_at=datetime.now(UTC))
+        connections.close_all()
+        with get_context("fork").Pool(1) as pool:
+            (_, peak), *_ = pool.map(_harvest_one, [harvest.pk])
+        path.unlink()
+        yield name, peak
+
+
+def _awkward_logs() -> Iterable[tuple[str, Iterable[bytes]]]:
+    from apps.diagnosis.engine.catalogue import built_in
+
+    examples = [pattern.example.encode() for pattern in built_in().patterns]
+    errors = (b"\n".join(examples) * 100)[: 1024 * 1024] + b"\n"
+    dice, words = random.Random(14), b" ".join(examples).split()
+    yield "line", (b"x" * 1024 * 1024 for _ in range(1024))
+    yield "errors", (errors for _ in range(63))
+    yield "words", (b" ".join(dice.choices(words, k=20)) + b"\n" for _ in range(100_000))
+    yield "bomb.gz", (errors for _ in range(1024))
+
+
+def _harvest(_: int) -> tuple[float, int]:
     from apps.diagnosis.domain.harvest import harvest_batch
 
     while harvest_batch(at=datetime.now(UTC)):
         pass
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return _used()
+
+
+def _harvest_one(pk: int) -> tuple[float, int]:
+    from apps.diagnosis.domain.harvest import harvest_log, survey_log
+    from apps.diagnosis.models import LogHarvest
+
+    Path("/proc/self/clear_refs").write_text("5")  # counts its own peak, not that of the process it was forked from
+    for work in (harvest_log, survey_log):
+        work(
+            harvest=LogHarvest.objects.select_related("job__cluster", "job__experiment").get(pk=pk),
+            at=datetime.now(UTC),
+        )
+    return _used()
+
+
+def _used() -> tuple[float, int]:
+    """Return CPU seconds and the most megabytes of this process."""
+    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return time.process_time(), round(int(peak.split()[1]) / 1000)
 
 
 if __name__ == "__main__":

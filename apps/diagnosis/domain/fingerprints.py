@@ -1,11 +1,16 @@
 """Fingerprints of failures: what two failures share that belong to one group."""
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
+import re2
+
 from apps.diagnosis.engine.base import Block, Verdict
+from apps.diagnosis.engine.catalogue import latin_options, matching_lines
+from apps.diagnosis.engine.plain_lines import clean
 from apps.diagnosis.enums import Role, VerdictKind
 from apps.diagnosis.wording import known_error
 
@@ -19,7 +24,9 @@ _VARIES = re.compile(
     r"|(?P<path>(?<![\w.])(?:/[\w.+=@-]{1,255}){2,}/?)"
     r"|(?P<n>(?<!\d)(?<!code )(?<!code=)(?<!signal )(?<!Errno )(?<!errno=)(?<!status )(?<!HTTP )\d+)"
 )
-_ERROR = re.compile(rb"(?i)error|fatal|exception|fail|abort|killed|cannot|could not|denied|no such|not found")
+_ERROR = re2.compile(
+    rb"(?i)error|fatal|exception|fail|abort|killed|cannot|could not|denied|no such|not found", latin_options()
+)
 _TAIL_BYTES = 64 * 1024
 
 
@@ -64,9 +71,9 @@ def line_of(decided: Verdict, blocks: Sequence[Block]) -> str:
     if decided.cause is not None:
         return mask(decided.cause.text)
     for block in blocks:
-        for line in reversed(block.data[-_TAIL_BYTES:].splitlines()):
-            if _ERROR.search(line):
-                return mask(line[:2000].decode(errors="replace"))
+        last = deque(matching_lines(_ERROR, clean(block.data[-_TAIL_BYTES:])), maxlen=1)
+        for _, line in last:
+            return mask(line[:2000].decode(errors="replace"))
     return ""
 
 

@@ -31,7 +31,10 @@ HITS_PER_END = 10
 REBUILD_BYTES = 8 * 1024 * 1024
 #: The last hits of common patterns are looked for so far back.
 BACK_BYTES = 4 * 1024 * 1024
-MAX_MEMORY_BYTES = 256 * 1024 * 1024
+#: What RE2 may keep of the states it has seen, of one pattern and of all together: a hostile log makes new ones all the
+#: time. Beyond it RE2 begins anew, and goes on.
+PATTERN_MEMORY_BYTES = 8 * 1024 * 1024
+SET_MEMORY_BYTES = 24 * 1024 * 1024
 Choice = TypeVar("Choice", bound=TextChoices)
 
 
@@ -39,11 +42,11 @@ class CatalogueError(Exception):
     """A catalogue is invalid; the message names file, line and problem."""
 
 
-def latin_options() -> re2.Options:
+def latin_options(memory_bytes: int = PATTERN_MEMORY_BYTES) -> re2.Options:
     """Latin-1 makes every byte a character: any log matches, and spans are byte offsets."""
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1
-    options.max_mem = MAX_MEMORY_BYTES
+    options.max_mem = memory_bytes
     options.log_errors = False
     return options
 
@@ -232,7 +235,7 @@ class Catalogue:
         return min(len(lines), room)
 
     def _matcher(self, patterns: Sequence[int]) -> re2.Set:
-        matcher = re2.Set.SearchSet(latin_options())
+        matcher = re2.Set.SearchSet(latin_options(SET_MEMORY_BYTES))
         for index in patterns:
             matcher.Add(f"(?m){self.patterns[index].regex}")
         matcher.Compile()

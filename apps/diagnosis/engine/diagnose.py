@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 SAMPLE_BYTES = 64 * 1024
 #: No more of a log is held in memory.
-HELD_BYTES = 16 * 1024 * 1024
+HELD_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Diagnosis:
 
 
 def read_log(descriptor: int, part: LogPart = WHOLE) -> Block:
-    """Read the end of a log: all of it up to 16 MB, its last 16 MB up to 64 MB, else the last 4 MB.
+    """Read the end of a log: all of it up to 8 MB, its last 8 MB up to 64 MB, else the last 4 MB.
 
     What is before that, `survey` looks at. The file holds text: see `opened_text`.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import re2
 
-from apps.diagnosis.engine.catalogue import latin_options
+from apps.diagnosis.engine.catalogue import SET_MEMORY_BYTES, latin_options
 from apps.diagnosis.enums import Category, Role
 
 
@@ -44,7 +44,7 @@ LOCAL_HOSTS = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|::1)\b")
 
 def _load() -> tuple[tuple[Meaning, ...], re2.Set]:
     """Read the table: the meaning of each row, and the matcher of all rows."""
-    meanings, matcher = [], re2.Set.SearchSet(latin_options())
+    meanings, matcher = [], re2.Set.SearchSet(latin_options(SET_MEMORY_BYTES))
     with Path(__file__).with_name("messages.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             meanings.append(Meaning(row["id"], Category(row["category"]), row["service"], Role(row["role"])))
