@@ -113,6 +113,10 @@ def test_the_page_reads_no_job_and_shows_what_a_worker_computed(client, broken_h
     assert "1 cause explains" in shown
     assert "wn-7" in shown
     assert "in progress" not in shown
+    with CaptureQueriesContext(connection) as asked:
+        answer = client.get("/api/v1/causes/").json()
+    assert [cause["value"] for cause in answer["causes"]] == ["wn-7"]
+    assert not [query for query in asked.captured_queries if "jobs_job" in query["sql"]]
     CauseAnalysis.objects.update(analysed_at=now - causes.FRESH)
     assert "update in progress" in page()
     assert client.get(reverse("diagnosis:causes"), {"days": "x"}).status_code == 400

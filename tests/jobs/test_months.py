@@ -262,8 +262,9 @@ def test_command_says_what_it_would_drop_and_drops_and_restores(march):
 def test_page_of_an_archived_job_says_so_to_those_who_could_see_it(march, client, liaison, other_liaison):
     drop_month(month=MARCH, by="test", at=AT)
     client.force_login(liaison)
-    for page in ("", "log/", "log/compare/", "log/raw/", "verdict/"):
-        answer = client.get(f"/jobs/{march[1].pk}/{page}")
+    pages = [f"/jobs/{march[1].pk}/{page}" for page in ("", "log/", "log/compare/", "log/raw/", "verdict/")]
+    for page in [*pages, f"/debug-runs/{march[1].pk}/", f"/debug-runs/{march[1].pk}/bundle/"]:
+        answer = client.get(page)
         assert answer.status_code == 410, page
         assert "manage.py jobs restore 2026-03" in answer.content.decode()
     assert client.get("/jobs/999999/log/").status_code == 404

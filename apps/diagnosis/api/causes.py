@@ -10,7 +10,10 @@ from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest, ApiView
 from apps.core.api.input import checked_data
-from apps.diagnosis.domain.common_causes.causes import MOST_DAYS, CommonCause, causes_between
+from apps.diagnosis.domain.common_causes.causes import MOST_DAYS, CommonCause, causes_between, newest_causes
+from apps.jobs.domain.records import hour_of
+
+WEEK = timedelta(days=7)
 
 
 class CausesQuery(serializers.Serializer[Any]):
@@ -60,10 +63,16 @@ class CausesView(ApiView):
 
     @extend_schema(parameters=[CausesQuery], responses=CausesSerializer, operation_id="causes_retrieve")
     def get(self, request: ApiRequest) -> Response:
-        """Return the causes of failures of jobs that you may see and that ended in a period, strongest first."""
+        """Return the causes of failures of jobs that you may see and that ended in a period, strongest first.
+
+        Without a period, the newest stored analysis of seven days, if there is one.
+        """
         given = checked_data(CausesQuery(data=request.query_params))
         now = timezone.now()
         until: datetime = given.get("until") or now.replace(second=0, microsecond=0)
-        since: datetime = given.get("since") or until - timedelta(days=7)
-        found = causes_between(since=since, until=until, user=request.user, at=now)
+        since: datetime = given.get("since") or until - WEEK
+        found = None
+        if not given:
+            found, _ = newest_causes(until=hour_of(now), length=WEEK, user=request.user, at=now)
+        found = found or causes_between(since=since, until=until, user=request.user, at=now)
         return Response(CausesSerializer(found).data)

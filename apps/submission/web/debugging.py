@@ -2,7 +2,7 @@
 
 from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -13,6 +13,7 @@ from apps.archive.permissions import sees_environment
 from apps.core.errors import DomainError
 from apps.core.web.errors import show_errors
 from apps.jobs.models import Job
+from apps.jobs.web.one_job import of_job
 from apps.submission.domain.debugging import rerun
 from apps.submission.domain.debugging.bundle import debug_bundle
 from apps.submission.domain.submissions import may_submit, submission_of
@@ -21,9 +22,9 @@ from apps.submission.web.forms import DebugForm
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def debug_run(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+@of_job
+def debug_run(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     """Show what a profile changes about a job; POST submits it, unless it only previews."""
-    job = _job(request, pk)
     profiles = rerun.profiles_for(job)
     form = DebugForm(profiles, request.POST if request.method == "POST" else request.GET or None)
     profile = _chosen(form, profiles)
@@ -33,7 +34,7 @@ def debug_run(request: AuthenticatedRequest, pk: int) -> HttpResponse:
             reason = form.cleaned_data["reason"]
             made = rerun.start_debug_run(job=job, profile=profile, by=request.user, at=timezone.now(), reason=reason)
             messages.success(request, f"Debug re-run {made} will be submitted in a moment.")
-            return redirect("submission:debug-run", pk=pk)
+            return redirect("submission:debug-run", pk=job.pk)
     origin, archived = submission_of(job), archived_job_for(job)
     context = {
         "job": job,
@@ -54,20 +55,16 @@ def debug_run(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
-def bundle(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+@of_job
+def bundle(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     """Return script, environment and the command of a debug re-run as a tar."""
-    job = _job(request, pk)
     profiles = rerun.profiles_for(job)
     profile = _chosen(DebugForm(profiles, request.GET or None), profiles)
     with show_errors(request):
         content = debug_bundle(job=job, profile=profile, by=request.user, at=timezone.now())
         headers = {"Content-Disposition": f'attachment; filename="debug-{job.pk}.tar"'}
         return HttpResponse(content, content_type="application/x-tar", headers=headers)
-    return redirect("submission:debug-run", pk=pk)
-
-
-def _job(request: AuthenticatedRequest, pk: int) -> Job:
-    return get_object_or_404(Job.objects.visible_to(request.user).select_related("cluster", "experiment"), pk=pk)
+    return redirect("submission:debug-run", pk=job.pk)
 
 
 def _chosen(form: DebugForm, profiles: list[DebugProfile]) -> DebugProfile:
