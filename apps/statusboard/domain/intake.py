@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +30,9 @@ PAUSE_SECONDS = 2.0
 #: Payloads are stored in batches of so many, or so many bytes.
 BATCH = 500
 BATCH_BYTES = 8_000_000
+#: After a batch the pump rests so many times as long as it took: requests wait for the same disk and interpreter, and a
+#: backlog of an hour must not make the ones that arrive late.
+REST = 4
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,10 @@ def _store_ended(journal: Journal) -> int:
             entries.append(entry)
             size += len(entry.body)
             if len(entries) >= BATCH or size >= BATCH_BYTES:
+                began = time.monotonic()
                 _store(entries)
                 count, size, entries = count + len(entries), 0, []
+                time.sleep(REST * (time.monotonic() - began))
         if entries:
             _store(entries)
         count += len(entries)
