@@ -198,6 +198,7 @@ EXPECTED = {
     "api:failure-group-status": OF_EXPERIMENT,
     "api:debug-run-detail": NONE,
     "api:debug-run-list": ALL,
+    "api:retry-batch-bundle": ALL,  # and then asked for what
     "api:retry-batch-cancel": NONE,  # there is no batch
     "api:retry-batch-detail": NONE,
     "api:retry-batch-dry-run": ALL,  # and then asked for what

@@ -111,7 +111,7 @@ def test_what_cannot_be_retried_is_left_out_with_the_reason(lost, approver, tmp_
         retry_bundle(verdicts=[good], by=other_liaison, at=LATER)
 
 
-def test_page_of_the_dry_run_has_the_bundle(lost, approver, client):
+def test_page_of_the_dry_run_and_the_api_have_the_bundle(lost, approver, client):
     job = lost().job
     client.force_login(approver)
     address = f"/retries/job/{job.pk}/?list=not-sent"
@@ -120,3 +120,7 @@ def test_page_of_the_dry_run_has_the_bundle(lost, approver, client):
     assert sent.headers["Content-Type"] == "application/x-tar"
     with tarfile.open(fileobj=io.BytesIO(sent.content)) as tar:
         assert "retry/alps-77_3/script.sh" in tar.getnames()
+    by_tool = client.get(f"/api/v1/retry-batches/bundle/?kind=job&id={job.pk}")
+    assert by_tool.headers["Content-Type"] == "application/x-tar"
+    with tarfile.open(fileobj=io.BytesIO(by_tool.content)) as tar:
+        assert "retry/alps-77_3/submit.sh" in tar.getnames()

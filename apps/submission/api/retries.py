@@ -3,9 +3,10 @@
 from typing import Any
 
 from django.db.models import QuerySet
-from django.http import Http404
+from django.http import Http404, HttpResponse
 from django.utils import timezone
 from django.utils.functional import cached_property
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, serializers
 from rest_framework.decorators import action
@@ -18,7 +19,8 @@ from apps.core.errors import InvalidFields
 from apps.production.domain.holds import may_hold_some
 from apps.production.domain.reasons import MAX_REASON
 from apps.submission.domain.retrying import batches
-from apps.submission.domain.retrying.eligibility import Limits, Source
+from apps.submission.domain.retrying.bundle import retry_bundle
+from apps.submission.domain.retrying.eligibility import DryRun, Limits, Source
 from apps.submission.enums import LeftOut
 from apps.submission.models import RetryBatch
 from apps.submission.web.retries import source_or_404
@@ -109,10 +111,7 @@ class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiVie
     @action(detail=False, url_path="dry-run")
     def dry_run(self, request: ApiRequest) -> Response:
         """Return what a batch would retry and what not, and why. Changes nothing."""
-        given = checked_data(SourceSerializer(data=request.query_params))
-        source = _source(request.user, given)
-        limits = Limits(given["attempts"], given["of_stage"])
-        found = batches.dry_run(source=source, user=request.user, limits=limits, at=timezone.now())
+        found = _dry_run(request)
         return Response(
             {
                 "jobs": found.jobs,
@@ -121,6 +120,14 @@ class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiVie
                 "left_out": {reason: [row.job_id for row in rows] for reason, rows in found.left_out.items()},
             }
         )
+
+    @extend_schema(parameters=[SourceSerializer], responses={(200, "application/x-tar"): OpenApiTypes.BINARY})
+    @action(detail=False)
+    def bundle(self, request: ApiRequest) -> HttpResponse:
+        """Return the failed jobs that only their owners can submit again, as a tar for them."""
+        left_out = _dry_run(request).left_out.get(LeftOut.NOT_SENT, [])
+        content = retry_bundle(verdicts=left_out, by=request.user, at=timezone.now())
+        return HttpResponse(content, content_type="application/x-tar")
 
     @command(BatchWriter, BatchReader, code=201, allowed=lambda user, _: may_hold_some(user))
     def create(self, *, by: User, **given: Any) -> RetryBatch:
@@ -139,6 +146,13 @@ class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiVie
     def resume(self, batch: RetryBatch, **given: Any) -> RetryBatch:
         """Go on with a batch that stopped because too many retries failed again."""
         return batches.resume_batch(batch=batch, **given)
+
+
+def _dry_run(request: ApiRequest) -> DryRun:
+    given = checked_data(SourceSerializer(data=request.query_params))
+    limits = Limits(given["attempts"], given["of_stage"])
+    source = _source(request.user, given)
+    return batches.dry_run(source=source, user=request.user, limits=limits, at=timezone.now())
 
 
 def _source(user: User, given: dict[str, Any]) -> Source:
