@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from apps.diagnosis.engine.base import Block, JobFacts
 from apps.diagnosis.engine.catalogue import (
-    CHUNK_BYTES,
     COLUMNS,
     CatalogueError,
     built_in,
     read_catalogue,
     read_patterns,
 )
+from apps.diagnosis.engine.chunks import CHUNK_BYTES
 from apps.diagnosis.enums import Role
 
 HEAD = ",".join(COLUMNS) + "\n"

@@ -3,6 +3,7 @@
 import zstandard
 
 from apps.diagnosis.engine.base import Block
+from apps.diagnosis.engine.chunks import newlines
 from apps.diagnosis.engine.secrets import starred
 from apps.diagnosis.models import LogExcerpt, LogHarvest
 
@@ -15,7 +16,7 @@ def excerpt_of(harvest: LogHarvest, path: str, block: Block) -> LogExcerpt:
     if cut:
         line_start = block.data.find(b"\n", cut - 1) + 1
         cut = line_start if 0 < line_start < len(block.data) else cut
-    before = block.data.count(b"\n", 0, cut)
+    before = newlines(block.data, 0, cut)
     return LogExcerpt(
         harvest=harvest,
         stream=block.stream,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from apps.diagnosis.domain.attempts import attempts_of, open_own_log
 from apps.diagnosis.domain.facts import log_paths
+from apps.diagnosis.engine.chunks import newlines
 from apps.diagnosis.engine.compressed import opened_text
 from apps.diagnosis.engine.remote import is_remote
 from apps.diagnosis.engine.tail import WHOLE_BYTES, LogError, LogPart
@@ -56,7 +57,7 @@ class LogText:
             return None
         number, position = self.first_number, self.begin
         while position < offset and (data := self.read(position, min(position + _STEP, offset))):
-            number += data.count(b"\n")
+            number += newlines(data)
             position += len(data)
         return number
 
@@ -66,7 +67,7 @@ class LogText:
             return None
         left, position = number - self.first_number, self.begin
         while position < min(self.end, self.begin + WHOLE_BYTES) and (data := self.read(position, position + _STEP)):
-            found = data.count(b"\n")
+            found = newlines(data)
             if found >= left:
                 place = 0
                 for _ in range(left):

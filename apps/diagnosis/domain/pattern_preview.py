@@ -9,7 +9,8 @@ from django.db.models import QuerySet
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.log_windows import block_of
-from apps.diagnosis.engine.catalogue import compile_pattern, matching_lines, text_of
+from apps.diagnosis.engine.catalogue import compile_pattern, text_of
+from apps.diagnosis.engine.chunks import matching_lines
 from apps.diagnosis.engine.plain_lines import clean
 from apps.diagnosis.models import LogExcerpt
 from apps.jobs.models import Job

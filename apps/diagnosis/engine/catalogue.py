@@ -14,19 +14,17 @@ import re2
 from django.db.models import TextChoices
 
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern
-from apps.diagnosis.engine.plain_lines import clean
+from apps.diagnosis.engine.chunks import Chunk, chunks, matching_lines
 from apps.diagnosis.enums import Advice, Category, Role, Stream
 
 BUILT_IN = Path(__file__).with_name("catalogue.csv")
 COLUMNS = ("id", "title", "category", "service", "regex", "advice", "role", "where", "example")
-CHUNK_BYTES = 64 * 1024
-#: A longer line is looked at in pieces.
-LONG_LINE_BYTES = 256 * 1024
-_NEWLINE = re.compile(rb"\n")
 _NOT_LINEAR = re.compile(r"\(\?(?:=|!|<=|<!|P=)|\\[1-9]")
 TEXT_BYTES = 1000
 #: So many hits of a pattern are kept from the beginning of a log, and as many from its end.
 HITS_PER_END = 10
+#: So many lines are remembered with the patterns that match them.
+REMEMBERED_LINES = 4096
 #: Patterns that lack hits are searched alone if so much of the log is left: compiling them takes 50 ms.
 REBUILD_BYTES = 8 * 1024 * 1024
 #: The last hits of common patterns are looked for so far back.
@@ -117,37 +115,24 @@ def read_patterns(text: str, name: str) -> tuple[Pattern, ...]:
     return tuple(patterns.values())
 
 
-class Chunk:
-    """Some whole lines of a block: as they are, and clean; their offset and first line number; bytes left after it."""
-
-    def __init__(self, raw: bytes, text: bytes, offset: int, number: int | None, left: int) -> None:
-        self.raw, self.text, self.offset, self.number, self.left = raw, text, offset, number, left
-        self._starts: list[int] = []
-
-    def place_of(self, start: int) -> tuple[int, int | None]:
-        """Return offset and number of the line that begins at `start` of the clean text."""
-        row = self.text.count(b"\n", 0, start)
-        number = None if self.number is None else self.number + row
-        if len(self.raw) == len(self.text):
-            return self.offset + start, number
-        self._starts = self._starts or [0, *(newline.end() for newline in _NEWLINE.finditer(self.raw))]
-        return self.offset + self._starts[row], number
-
-
 class Found:
     """The hits of one block, and which patterns match the lines looked at."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self._hits: dict[tuple[int, int], Hit] = {}
-        self._matching: dict[tuple[int, int], list[int]] = {}
+        self._matching: dict[bytes, frozenset[int]] = {}
 
-    def matching(self, chunk: Chunk, start: int, match: Callable[[], list[int]]) -> list[int]:
-        """Return the patterns that match a line, asking once for each line."""
-        key = (chunk.offset, start)
-        if key not in self._matching:
-            self._matching[key] = match()
-        return self._matching[key]
+    def matching(self, line: bytes, match: Callable[[bytes], frozenset[int]]) -> frozenset[int]:
+        """Return the patterns that match a line. Equal lines, which errors often are, are asked for once."""
+        known = self._matching.get(line)
+        if known is None:
+            known = match(line)
+            if len(line) <= TEXT_BYTES:
+                if len(self._matching) >= REMEMBERED_LINES:
+                    self._matching.clear()
+                self._matching[line] = known
+        return known
 
     def add(self, place: int, index: int, hit: Hit) -> None:
         self._hits[place, index] = hit
@@ -164,6 +149,10 @@ class Catalogue:
     def __init__(self, patterns: Sequence[Pattern], version: str) -> None:
         """Compile valid patterns. Raises `CatalogueError` if they need too much memory together."""
         self.patterns, self.version = tuple(patterns), version
+        self._noise = frozenset(
+            index for index, pattern in enumerate(self.patterns) if pattern.role is Role.NOISE and not pattern.passive
+        )
+        self._quiet = self._noise.union(index for index, pattern in enumerate(self.patterns) if pattern.passive)
         self._regexes = [compile_pattern(pattern.regex) for pattern in self.patterns]
         try:
             self._set = self._matcher(range(len(self.patterns)))
@@ -176,14 +165,14 @@ class Catalogue:
         Only lines in which a pattern of their chunk matches are looked at one by one: a log may be all short lines.
         """
         found = Found(block.stream)
-        first = self._scan(facts, _chunks(block), found, self._set, range(len(self.patterns)))
+        first = self._scan(facts, chunks(block), found, self._set, range(len(self.patterns)))
         common = [index for index, count in first.items() if count >= HITS_PER_END]
         if common:
             self._scan_back(facts, block, found, common)
         return Findings(hits=found.in_order())
 
     def _scan(
-        self, facts: JobFacts, chunks: Iterator[Chunk], found: Found, matcher: re2.Set, patterns: Sequence[int]
+        self, facts: JobFacts, parts: Iterator[Chunk], found: Found, matcher: re2.Set, patterns: Sequence[int]
     ) -> Counter[int]:
         """Collect the first hits of each pattern and count them.
 
@@ -192,7 +181,7 @@ class Catalogue:
         seen: Counter[int] = Counter()
         wanted = set(patterns)
         searched = len(wanted)
-        for chunk in chunks:
+        for chunk in parts:
             if not wanted:
                 break
             for place in matcher.Match(chunk.text) or ():
@@ -210,7 +199,7 @@ class Catalogue:
         """Collect the last hits of common patterns from the end, as far back as the budget reaches."""
         seen: Counter[int] = Counter()
         begin = max(0, len(block.data) - BACK_BYTES)
-        for chunk in reversed(list(_chunks(block, begin))):
+        for chunk in reversed(list(chunks(block, begin))):
             wanted = [index for index in common if seen[index] < HITS_PER_END]
             if not wanted:
                 return
@@ -224,10 +213,11 @@ class Catalogue:
     ) -> int:
         """Keep at most `room` hits of a pattern in a chunk, the first or the last ones; return how many."""
         lines: list[tuple[int, bytes]] = []
+        match = partial(self._matching, facts.experiment)
         for start, line in matching_lines(self._regexes[index], chunk.text):
             if not last and len(lines) == room:
                 break
-            if index in found.matching(chunk, start, partial(self._matching, line, facts.experiment)):
+            if index in found.matching(line, match):
                 lines.append((start, line))
         for start, line in lines[-room:]:
             place, number = chunk.place_of(start)
@@ -241,13 +231,14 @@ class Catalogue:
         matcher.Compile()
         return matcher
 
-    def _matching(self, line: bytes, experiment: str) -> list[int]:
+    def _matching(self, experiment: str, line: bytes) -> frozenset[int]:
         """Return the patterns that match a line; of a line with noise the noise and the passive ones."""
-        found = sorted(self._set.Match(line) or ()) if line else []
-        found = [index for index in found if self.patterns[index].experiment in {"", experiment}]
-        quiet = [index for index in found if self.patterns[index].passive or self.patterns[index].role is Role.NOISE]
-        harmless = any(not self.patterns[index].passive for index in quiet)
-        return quiet if harmless else found
+        found = (
+            [index for index in self._set.Match(line) or () if self.patterns[index].experiment in {"", experiment}]
+            if line
+            else []
+        )
+        return frozenset(found) if self._noise.isdisjoint(found) else self._quiet.intersection(found)
 
     def _hit(self, index: int, line: bytes, offset: int, number: int | None, stream: Stream) -> Hit:
         match = self._regexes[index].search(line)
@@ -255,29 +246,6 @@ class Catalogue:
         fields = {text_of(name): text_of(value) for name, value in match.groupdict().items() if value}
         text = text_of(_excerpt(line, start, end))
         return Hit(self.patterns[index], number, offset, text, end - start, fields, stream)
-
-
-def _chunks(block: Block, begin: int = 0) -> Iterator[Chunk]:
-    """Yield chunks of whole lines, of about 64 kB; a line longer than 256 kB comes in pieces."""
-    data, position = block.data, begin
-    number = None if block.first_line is None else block.first_line + data.count(b"\n", 0, begin)
-    while position < len(data):
-        limit = min(position + LONG_LINE_BYTES, len(data))
-        end = data.find(b"\n", min(position + CHUNK_BYTES, len(data)) - 1, limit) + 1 or limit
-        raw = data[position:end]
-        yield Chunk(raw, clean(raw), block.offset + position, number, len(data) - end)
-        number = None if number is None else number + raw.count(b"\n")
-        position = end
-
-
-def matching_lines(regex: re2._Regexp, chunk: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield start and text of each line in which a match begins."""
-    position = 0
-    while position < len(chunk) and (match := regex.search(chunk, position)):
-        start = chunk.rfind(b"\n", 0, match.start()) + 1
-        end = chunk.find(b"\n", match.start())
-        position = len(chunk) if end < 0 else end + 1
-        yield start, chunk[start : position - (end >= 0)].rstrip(b"\r")
 
 
 def _excerpt(line: bytes, start: int, end: int) -> bytes:

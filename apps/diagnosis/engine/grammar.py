@@ -9,9 +9,10 @@ from itertools import accumulate
 import re2
 
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern
-from apps.diagnosis.engine.catalogue import Chunk, latin_options, matching_lines, text_of
+from apps.diagnosis.engine.catalogue import latin_options, text_of
+from apps.diagnosis.engine.chunks import Chunk, LineNumbers, matching_lines
 from apps.diagnosis.engine.messages import Meaning, meanings_of
-from apps.diagnosis.engine.plain_lines import LINE_CHARACTERS, clean, peel
+from apps.diagnosis.engine.plain_lines import LINE_CHARACTERS, peel
 from apps.diagnosis.engine.traces import Message, trace_at
 from apps.diagnosis.enums import ADVICE_OF, VERDICT_OF, Category, Role
 
@@ -60,9 +61,7 @@ class Window:
         cut = max(0, len(block.data) - size)
         if cut:
             cut = block.data.find(b"\n", cut) + 1 or cut
-        raw = block.data[cut:]
-        number = None if block.first_line is None else block.first_line + block.data.count(b"\n", 0, cut)
-        self._chunk = Chunk(raw, clean(raw), block.offset + cut, number, 0)
+        self._chunk = Chunk(block, LineNumbers(block), cut, len(block.data))
         found = _last_candidates(candidate, self._chunk.text)
         self._begin = found[0] if found else len(self._chunk.text)
         self.lines = self._chunk.text[self._begin :].split(b"\n") if found else []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from apps.diagnosis.engine.base import Block, Hit, JobFacts, LogClassifier
 from apps.diagnosis.engine.catalogue import HITS_PER_END
+from apps.diagnosis.engine.chunks import newlines
 
 #: The beginning of a log, which is read together with its end.
 HEAD_BYTES = 4 * 1024 * 1024
@@ -69,7 +70,7 @@ def survey(
         for hit in catalogue.classify(facts, block).hits:
             kept.setdefault(hit.pattern.id, _Kept()).add(hit)
         offset += len(data)
-        lines += data.count(b"\n")
+        lines += newlines(data)
         if time.monotonic() > deadline:
             break
     hits = (hit for each in kept.values() for hit in (*each.first, *each.last))

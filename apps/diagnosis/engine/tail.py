@@ -16,6 +16,7 @@ from apps.clusters.schedulers.user_files import READ, SEARCH, opened_directory, 
 from apps.diagnosis.engine.access import LogAccess
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.catalogue import text_of
+from apps.diagnosis.engine.chunks import newlines
 
 STEP_BYTES = 64 * 1024
 BUDGET_BYTES = 4 * 1024 * 1024
@@ -168,15 +169,15 @@ def read_back(
     stop = size if end is None else max(part.start, min(end, size))
     floor = max(part.start, stop - budget_bytes)
     steps: list[bytes] = []
-    start, newlines = stop, 0
+    start, seen = stop, 0
     step = STEP_BYTES if lines is not None else budget_bytes  # all of it at once is held in memory once
-    while start > floor and (lines is None or newlines <= lines):
+    while start > floor and (lines is None or seen <= lines):
         begin = max(floor, start - step)
         data = _pread(descriptor, begin, start)
         if len(data) < start - begin:  # the file was truncated: what was read after this offset is gone
-            steps, newlines, stop = [], 0, begin + len(data)
+            steps, seen, stop = [], 0, begin + len(data)
         steps.append(data)
-        newlines += data.count(b"\n")
+        seen += newlines(data)
         start = begin
     whole = b"".join(reversed(steps))
     skip = _front(whole, at_start=start == part.start, lines=lines)
@@ -231,7 +232,7 @@ def _line_number(descriptor: int, offset: int, size: int) -> int | None:
         return None
     count, position = 1, 0
     while position < offset and (data := os.pread(descriptor, min(1024 * 1024, offset - position), position)):
-        count += data.count(b"\n")
+        count += newlines(data)
         position += len(data)
     return count
 

@@ -1,0 +1,98 @@
+"""Logs in chunks of whole lines, and the numbers of their lines, which are counted where somebody asks for them."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+import re2
+
+from apps.diagnosis.engine.base import Block
+from apps.diagnosis.engine.plain_lines import clean
+
+CHUNK_BYTES = 64 * 1024
+#: A longer line is looked at in pieces.
+LONG_LINE_BYTES = 256 * 1024
+#: So much is counted at once: what fits into the cache of a core.
+_COUNTED_BYTES = 256 * 1024
+_NEWLINE = 10
+
+
+def newlines(data: bytes, begin: int = 0, end: int | None = None) -> int:
+    """Count the newlines of a part of a log: several times as fast as `bytes.count` where lines are short."""
+    text = np.frombuffer(data, np.uint8)[begin:end]
+    return sum(
+        int(np.count_nonzero(text[position : position + _COUNTED_BYTES] == _NEWLINE))
+        for position in range(0, len(text), _COUNTED_BYTES)
+    )
+
+
+def line_starts(data: bytes) -> list[int]:
+    """Return where each line begins."""
+    return [0, *(np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE) + 1).tolist()]
+
+
+class LineNumbers:
+    """Numbers of the lines of a block; no byte is counted twice if they are asked for in order."""
+
+    def __init__(self, block: Block) -> None:
+        self._data, self._position, self._number = block.data, 0, block.first_line
+
+    def at(self, position: int) -> int | None:
+        """Return the number of the line at a position of the block; None if the block does not know its own."""
+        if self._number is None:
+            return None
+        if position < self._position:
+            self._number -= newlines(self._data, position, self._position)
+        else:
+            self._number += newlines(self._data, self._position, position)
+        self._position = position
+        return self._number
+
+
+class Chunk:
+    """Some lines of a block: as they are, and clean; the offset of the block, their position in it, what follows."""
+
+    def __init__(self, block: Block, numbers: LineNumbers, begin: int, end: int) -> None:
+        self.raw = block.data[begin:end]
+        self.text = clean(self.raw)
+        self.offset, self.left = block.offset + begin, len(block.data) - end
+        self._numbers, self._begin = numbers, begin
+
+    def place_of(self, start: int) -> tuple[int, int | None]:
+        """Return offset and number of the line that begins at `start` of the clean text."""
+        row = bisect_right(self._starts, start) - 1
+        number = None if self._number is None else self._number + row
+        return self.offset + self._raw_starts[row], number
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return line_starts(self.text)
+
+    @cached_property
+    def _raw_starts(self) -> list[int]:
+        return self._starts if len(self.raw) == len(self.text) else line_starts(self.raw)
+
+    @cached_property
+    def _number(self) -> int | None:
+        return self._numbers.at(self._begin)
+
+
+def chunks(block: Block, begin: int = 0) -> Iterator[Chunk]:
+    """Yield chunks of whole lines, of about 64 kB; a line longer than 256 kB comes in pieces."""
+    data, position, numbers = block.data, begin, LineNumbers(block)
+    while position < len(data):
+        limit = min(position + LONG_LINE_BYTES, len(data))
+        end = data.find(b"\n", min(position + CHUNK_BYTES, len(data)) - 1, limit) + 1 or limit
+        yield Chunk(block, numbers, position, end)
+        position = end
+
+
+def matching_lines(regex: re2._Regexp, chunk: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield start and text of each line in which a match begins."""
+    position = 0
+    while position < len(chunk) and (match := regex.search(chunk, position)):
+        start = chunk.rfind(b"\n", 0, match.start()) + 1
+        end = chunk.find(b"\n", match.start())
+        position = len(chunk) if end < 0 else end + 1
+        yield start, chunk[start : position - (end >= 0)].rstrip(b"\r")
