@@ -348,6 +348,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "unacked_restore_interval": 5,
     "unacked_restore_throttle": 1,
     "socket_connect_timeout": 5,
+    # Without a broker a sender gives up at once instead of after 6 s: beat sends again what was not sent.
+    "max_retries": 0,
 }
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
