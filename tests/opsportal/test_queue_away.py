@@ -27,9 +27,9 @@ def test_sender_tries_a_queue_that_is_away_once():
         thread = threading.Thread(target=refuse)
         thread.start()
         url = f"redis://127.0.0.1:{server.getsockname()[1]}/0"
-        with Connection(url, transport_options=settings.CELERY_BROKER_TRANSPORT_OPTIONS) as connection:
-            with pytest.raises(OperationalError):
-                connection.default_channel.client.ping()
+        options = settings.CELERY_BROKER_TRANSPORT_OPTIONS
+        with Connection(url, transport_options=options) as connection, pytest.raises(OperationalError):
+            connection.default_channel.client.ping()
         server.shutdown(socket.SHUT_RDWR)
         thread.join()
     assert 1 <= len(tries) <= 2  # Redis's client may ask for its version on a connection of its own
