@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from apps.core.errors import InvalidFields
 from apps.core.models import Event
 from apps.statusboard.domain.alerts import mark_stale_incidents
-from apps.statusboard.domain.history import rebuild
+from apps.statusboard.domain.history import rebuild, states_of_incident
 from apps.statusboard.domain.incidents import close_incident, open_incident, update_incident
 from apps.statusboard.domain.outages import outages_during
 from apps.statusboard.domain.sources import record_gaps
@@ -140,6 +140,19 @@ def test_open_incident_becomes_unknown_when_its_lease_ends_and_down_again_when_r
     assert incident.stale_at is None
     post(prometheus, at + 80 * MINUTE, alert(at, at + 75 * MINUTE, service="samweb"))
     assert states(samweb, at) == [("down", 0), ("up", 75), ("unknown", 200)]
+
+
+def test_an_incident_does_not_name_the_state_that_follows_its_lease_before_it_begins(at, db):
+    prometheus = source(at, lease_seconds=1800)
+    samweb = service("samweb", at, source=prometheus)
+    post(prometheus, at, alert(at, service="samweb"))
+    incident = samweb.incidents.get()
+
+    def told(now: datetime) -> list[tuple[str, datetime | None]]:
+        return [(each.state, each.ended_at) for each in states_of_incident(incident, now)]
+
+    assert told(at + 29 * MINUTE) == [("down", None)]
+    assert told(at + 30 * MINUTE) == [("down", at + 30 * MINUTE), ("unknown", None)]
 
 
 def test_database_refuses_two_states_at_once(at, db):

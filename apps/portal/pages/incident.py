@@ -12,7 +12,7 @@ from apps.core.domain.events import events_of
 from apps.core.domain.quantities import format_duration, round_duration
 from apps.diagnosis.domain.impact.count import LONGEST_SHOWN
 from apps.diagnosis.domain.impact.figures import Bins, ImpactFigures, impact_of
-from apps.statusboard.domain.history import claims_of_incident
+from apps.statusboard.domain.history import states_of_incident
 from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.enums import NoteKind
 from apps.statusboard.models import Incident, IncidentNote, StateInterval
@@ -98,7 +98,7 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> dict[str, 
         "started_at": started_at,
         "ended_at": ended_at,
         "lasted": (ended_at or at) - started_at,
-        "states": claims_of_incident(incident),
+        "states": states_of_incident(incident, at),
         "impact": figures,
         "course": _course(members, updates, figures, max(started_at, (ended_at or at) - LONGEST_SHOWN), ended_at, at),
         "updates": list(enumerate(updates, 1))[::-1],

@@ -3,12 +3,13 @@
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.accounts.models import Experiment
 from apps.statusboard.domain.board import Row
-from apps.statusboard.domain.history import claims_of_incident
+from apps.statusboard.domain.history import states_of_incident
 from apps.statusboard.enums import INCIDENT_STATES, Effect, Repeat, Resolution, State
 from apps.statusboard.models import Announcement, DowntimeWindow, Incident, Service
 
@@ -106,7 +107,7 @@ class IncidentSerializer(serializers.ModelSerializer[Incident]):
 
     @extend_schema_field(StateSpanSerializer(many=True))
     def get_states(self, incident: Incident) -> Any:
-        return StateSpanSerializer(claims_of_incident(incident), many=True).data
+        return StateSpanSerializer(states_of_incident(incident, timezone.now()), many=True).data
 
 
 class NewIncidentSerializer(serializers.Serializer[Incident]):

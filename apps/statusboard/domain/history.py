@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from django.db import transaction
@@ -105,6 +106,12 @@ def claims_of_incident(incident: Incident) -> list[Claim]:
     known = phases(Span(start, stale or end), changes or [(start, State(incident.state))])
     claims = [Claim(span.started_at, span.ended_at, state, Cause.INCIDENT, incident.pk) for span, state in known]
     return claims + ([Claim(stale, end, State.UNKNOWN, Cause.STALE, incident.pk)] if stale else [])
+
+
+def states_of_incident(incident: Incident, at: datetime) -> list[Claim]:
+    """Return an incident's states up to `at`: that its lease will expire is no state yet."""
+    begun = [claim for claim in claims_of_incident(incident) if claim.started_at <= at]
+    return [replace(one, ended_at=None) if one.ended_at and one.ended_at > at else one for one in begun]
 
 
 def _claims_of_monitoring(service: Service, source: MonitoringSource | None, gaps: Iterable[Span]) -> list[Claim]:
