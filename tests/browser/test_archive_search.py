@@ -72,6 +72,9 @@ def test_word_leads_to_job_and_difference(open_as, assert_accessible, archived, 
     page.locator("#L6 > a").first.click(modifiers=["Shift"])
     expect(page).to_have_url(re.compile("#L4-L6$"))
     expect(page.locator(".code > div.chosen")).to_have_count(3)
+    assert page.locator(".code > div").nth(1).bounding_box()["height"] < 24  # one line, without margins of others
+    marks = "all => [...new Set(all.map(i => getComputedStyle(i, '::before').content))]"
+    assert page.locator(".code i").evaluate_all(marks) == ["none"]
     assert_accessible(page)
     picture(page, f"{shot}-job")
 

@@ -24,12 +24,12 @@ KILL_SECONDS = 0.4
 _LEXERS: list[tuple[str, type[Lexer]]] = [("python", PythonLexer), ("perl", PerlLexer), ("csh", TcshLexer)]
 #: The first that a token belongs to; the classes are in static/opsportal/css/logs.css.
 _CLASSES = [
-    (String.Interpol, "v"),
+    (String.Interpol, "var"),
     (Comment, "c"),
     (String, "s"),
     (Keyword, "k"),
     (Name.Builtin, "k"),
-    (Name.Variable, "v"),
+    (Name.Variable, "var"),
     (Number, "n"),
 ]
 _DIRECTIVE = re.compile(r"#(SBATCH|PBS|BSUB|\$) ")
