@@ -18,6 +18,9 @@ FRAME = "portal"
 _TAG = re.compile(r"{%\s*(extends|include|load|url)\s+(.+?)\s*%}")
 #: Names of URLs that are not written in the template come from the portal's frame, or are the admin's own.
 FROM_THE_FRAME = {"link", "place"}
+_WORD = re.compile(r"[a-zA-Z][\w-]*")
+#: Classes that templates and charts make of a prefix and a state or number, and those of htmx.
+_MADE = re.compile(r"(?:f|s|is|level|htmx)-[a-z\d]+|p\d+")
 
 
 def apps_in_order() -> list[str]:
@@ -117,3 +120,14 @@ def test_classes_of_several_components_are_styled_within_each() -> None:
     sheets = sorted((ROOT / "static/opsportal/css").glob("*.css"))
     bare = re.compile(r"(?:^|[},])\s*(\.(?:ok|ko|e|w))(?=::|\s*[{,])", re.MULTILINE)
     assert [(path.name, found) for path in sheets for found in bare.findall(path.read_text("utf-8"))] == []
+
+
+def test_style_sheets_name_only_classes_that_pages_have() -> None:
+    scripts = sorted((ROOT / "static/opsportal").rglob("*.js"))
+    words = {word for path in (*TEMPLATES, *MODULES, *scripts) for word in _WORD.findall(path.read_text("utf-8"))}
+    unknown = set()
+    for path in (ROOT / "static/opsportal/css").glob("*.css"):
+        if path.name != "admin.css":  # the back office's pages are Django's
+            selectors = re.findall(r"([^{}]+)\{", re.sub(r"/\*.*?\*/", "", path.read_text("utf-8"), flags=re.DOTALL))
+            unknown |= {name for each in selectors for name in re.findall(r"\.([a-zA-Z][\w-]*)", each)} - words
+    assert {name for name in unknown if not _MADE.fullmatch(name)} == set()
