@@ -68,16 +68,16 @@ def read_line_by_line(data: bytes, offset: int, first: int | None, experiment: s
 @given(
     lines=st.lists(st.tuples(st.sampled_from(LINES), st.integers(1, 30)), max_size=25),
     chunk=st.sampled_from([1, 40, 300, 64 * 1024]),
-    remembered=st.sampled_from([1, 4096]),
+    large=st.sampled_from([0, 1024 * 1024]),
     first=st.sampled_from([1, 70, None]),
     offset=st.sampled_from([0, 1000]),
     experiment=st.sampled_from(["", "nova", "t2k"]),
 )
-def test_hits_are_those_of_reading_line_by_line(lines, chunk, remembered, first, offset, experiment):
+def test_hits_are_those_of_reading_line_by_line(lines, chunk, large, first, offset, experiment):
     data = b"\n".join(line for line, times in lines for _ in range(times))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunks, "CHUNK_BYTES", chunk)
-        patch.setattr(catalogue, "REMEMBERED_LINES", remembered)
+        patch.setattr(catalogue, "LARGE_BYTES", large)
         patch.setattr(catalogue, "REBUILD_BYTES", 100)
         hits = CATALOGUE.classify(JobFacts(experiment=experiment), Block(data, offset, len(data), first)).hits
     found = [(hit.pattern.id, hit.line, hit.offset, hit.text) for hit in hits]

@@ -9,8 +9,8 @@ from hashlib import blake2b
 import re2
 
 from apps.diagnosis.engine.base import Block, Verdict
-from apps.diagnosis.engine.catalogue import latin_options
 from apps.diagnosis.engine.chunks import matching_lines
+from apps.diagnosis.engine.matchers import latin_options
 from apps.diagnosis.engine.plain_lines import clean
 from apps.diagnosis.enums import Role, VerdictKind
 from apps.diagnosis.wording import known_error

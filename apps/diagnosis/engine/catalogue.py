@@ -5,8 +5,8 @@ import hashlib
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from django.db.models import TextChoices
 
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern
 from apps.diagnosis.engine.chunks import Chunk, chunks, matching_lines
+from apps.diagnosis.engine.matchers import Matcher, Re2Matcher, latin_options, matcher_of_large_logs
 from apps.diagnosis.enums import Advice, Category, Role, Stream
 
 BUILT_IN = Path(__file__).with_name("catalogue.csv")
@@ -23,30 +24,17 @@ _NOT_LINEAR = re.compile(r"\(\?(?:=|!|<=|<!|P=)|\\[1-9]")
 TEXT_BYTES = 1000
 #: So many hits of a pattern are kept from the beginning of a log, and as many from its end.
 HITS_PER_END = 10
-#: So many lines are remembered with the patterns that match them.
-REMEMBERED_LINES = 4096
+#: So large a log is worth the fastest matcher, which takes longer to compile.
+LARGE_BYTES = 1024 * 1024
 #: Patterns that lack hits are searched alone if so much of the log is left: compiling them takes 50 ms.
 REBUILD_BYTES = 8 * 1024 * 1024
 #: The last hits of common patterns are looked for so far back.
 BACK_BYTES = 4 * 1024 * 1024
-#: What RE2 may keep of the states it has seen, of one pattern and of all together: a hostile log makes new ones all the
-#: time. Beyond it RE2 begins anew, and goes on.
-PATTERN_MEMORY_BYTES = 8 * 1024 * 1024
-SET_MEMORY_BYTES = 24 * 1024 * 1024
 Choice = TypeVar("Choice", bound=TextChoices)
 
 
 class CatalogueError(Exception):
     """A catalogue is invalid; the message names file, line and problem."""
-
-
-def latin_options(memory_bytes: int = PATTERN_MEMORY_BYTES) -> re2.Options:
-    """Latin-1 makes every byte a character: any log matches, and spans are byte offsets."""
-    options = re2.Options()
-    options.encoding = re2.Options.Encoding.LATIN1
-    options.max_mem = memory_bytes
-    options.log_errors = False
-    return options
 
 
 def compile_pattern(regex: str) -> re2._Regexp:
@@ -116,23 +104,11 @@ def read_patterns(text: str, name: str) -> tuple[Pattern, ...]:
 
 
 class Found:
-    """The hits of one block, and which patterns match the lines looked at."""
+    """The hits of one block."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self._hits: dict[tuple[int, int], Hit] = {}
-        self._matching: dict[bytes, frozenset[int]] = {}
-
-    def matching(self, line: bytes, match: Callable[[bytes], frozenset[int]]) -> frozenset[int]:
-        """Return the patterns that match a line. Equal lines, which errors often are, are asked for once."""
-        known = self._matching.get(line)
-        if known is None:
-            known = match(line)
-            if len(line) <= TEXT_BYTES:
-                if len(self._matching) >= REMEMBERED_LINES:
-                    self._matching.clear()
-                self._matching[line] = known
-        return known
 
     def add(self, place: int, index: int, hit: Hit) -> None:
         self._hits[place, index] = hit
@@ -146,18 +122,26 @@ class Catalogue:
 
     name = "catalogue"
 
-    def __init__(self, patterns: Sequence[Pattern], version: str) -> None:
-        """Compile valid patterns. Raises `CatalogueError` if they need too much memory together."""
+    def __init__(self, patterns: Sequence[Pattern], version: str, *, fast: bool = True) -> None:
+        """Compile valid patterns; `fast`: large logs are for Hyperscan, where it is installed.
+
+        Raises `CatalogueError` if they need too much memory together.
+        """
         self.patterns, self.version = tuple(patterns), version
-        self._noise = frozenset(
+        self._noise = [
             index for index, pattern in enumerate(self.patterns) if pattern.role is Role.NOISE and not pattern.passive
-        )
-        self._quiet = self._noise.union(index for index, pattern in enumerate(self.patterns) if pattern.passive)
+        ]
+        self._quiet = {
+            index for index, pattern in enumerate(self.patterns) if pattern.role is Role.NOISE or pattern.passive
+        }
+        self._noise_set = self._matcher(self._noise)
         self._regexes = [compile_pattern(pattern.regex) for pattern in self.patterns]
         try:
             self._set = self._matcher(range(len(self.patterns)))
         except re2.error as error:
             raise CatalogueError(f"{len(self.patterns)} patterns do not compile together: {error}") from None
+        regexes = [pattern.regex for pattern in self.patterns]
+        self._large = matcher_of_large_logs(regexes, self._set) if fast else self._set
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
         """Return the known errors in `block`, in log order: of each pattern the first ten and the last ten.
@@ -165,37 +149,41 @@ class Catalogue:
         Only lines in which a pattern of their chunk matches are looked at one by one: a log may be all short lines.
         """
         found = Found(block.stream)
-        first = self._scan(facts, chunks(block), found, self._set, range(len(self.patterns)))
+        matcher: Matcher = self._large if len(block.data) >= LARGE_BYTES else self._set
+        first = self._scan(facts, block, found, matcher)
         common = [index for index, count in first.items() if count >= HITS_PER_END]
         if common:
-            self._scan_back(facts, block, found, common)
+            self._scan_back(facts, block, found, matcher, common)
         return Findings(hits=found.in_order())
 
-    def _scan(
-        self, facts: JobFacts, parts: Iterator[Chunk], found: Found, matcher: re2.Set, patterns: Sequence[int]
-    ) -> Counter[int]:
+    def _scan(self, facts: JobFacts, block: Block, found: Found, matcher: Matcher) -> Counter[int]:
         """Collect the first hits of each pattern and count them.
 
-        Once most patterns have theirs, the others are searched alone: a log of nothing but errors is read fast.
+        Once most patterns have theirs, RE2 searches the others alone: a log of nothing but errors is read fast.
         """
         seen: Counter[int] = Counter()
-        wanted = set(patterns)
-        searched = len(wanted)
-        for chunk in parts:
+        patterns: Sequence[int] = range(len(self.patterns))
+        wanted = {index for index in patterns if self._applies(index, facts)}
+
+        def skip(begin: int, end: int) -> int:
+            first = (first for place, first in matcher.match(block.data, begin, end).items() if place in wanted)
+            return begin + min(first, default=end - begin + 1)
+
+        for chunk in chunks(block, skip=skip if matcher.fast else None):
             if not wanted:
                 break
-            for place in matcher.Match(chunk.text) or ():
+            for place, begin in matcher.match(chunk.text).items():
                 index = patterns[place]
                 if index in wanted:
-                    seen[index] += self._collect(facts, chunk, index, found, HITS_PER_END - seen[index])
+                    seen[index] += self._collect(facts, chunk, index, begin, found, HITS_PER_END - seen[index])
                     if seen[index] >= HITS_PER_END:
                         wanted.discard(index)
-            if 2 * len(wanted) < searched and chunk.left > REBUILD_BYTES and wanted:
+            if 2 * len(wanted) < len(patterns) and chunk.left > REBUILD_BYTES and wanted and not matcher.fast:
                 patterns = sorted(wanted)
-                matcher, searched = self._matcher(patterns), len(patterns)
+                matcher = self._matcher(patterns)
         return seen
 
-    def _scan_back(self, facts: JobFacts, block: Block, found: Found, common: Sequence[int]) -> None:
+    def _scan_back(self, facts: JobFacts, block: Block, found: Found, matcher: Matcher, common: Sequence[int]) -> None:
         """Collect the last hits of common patterns from the end, as far back as the budget reaches."""
         seen: Counter[int] = Counter()
         begin = max(0, len(block.data) - BACK_BYTES)
@@ -203,42 +191,40 @@ class Catalogue:
             wanted = [index for index in common if seen[index] < HITS_PER_END]
             if not wanted:
                 return
-            matching = set(self._set.Match(chunk.text) or ())
+            matching = matcher.match(chunk.text)
             for index in wanted:
                 if index in matching:
-                    seen[index] += self._collect(facts, chunk, index, found, HITS_PER_END - seen[index], last=True)
+                    seen[index] += self._collect(
+                        facts, chunk, index, matching[index], found, HITS_PER_END - seen[index], last=True
+                    )
 
     def _collect(
-        self, facts: JobFacts, chunk: Chunk, index: int, found: Found, room: int, *, last: bool = False
+        self, facts: JobFacts, chunk: Chunk, index: int, begin: int, found: Found, room: int, *, last: bool = False
     ) -> int:
-        """Keep at most `room` hits of a pattern in a chunk, the first or the last ones; return how many."""
+        """Keep at most `room` hits of a pattern in a chunk, the first or the last ones; return how many.
+
+        A line counts if it matches by itself, and is not silenced by noise.
+        """
+        regex, audible = self._regexes[index], index in self._quiet
         lines: list[tuple[int, bytes]] = []
-        match = partial(self._matching, facts.experiment)
-        for start, line in matching_lines(self._regexes[index], chunk.text):
+        for start, line in matching_lines(regex, chunk.text, begin):
             if not last and len(lines) == room:
                 break
-            if index in found.matching(line, match):
+            if (audible or not self._is_noise(line, facts)) and regex.search(line):
                 lines.append((start, line))
         for start, line in lines[-room:]:
             place, number = chunk.place_of(start)
             found.add(place, index, self._hit(index, line, place, number, found.stream))
         return min(len(lines), room)
 
-    def _matcher(self, patterns: Sequence[int]) -> re2.Set:
-        matcher = re2.Set.SearchSet(latin_options(SET_MEMORY_BYTES))
-        for index in patterns:
-            matcher.Add(f"(?m){self.patterns[index].regex}")
-        matcher.Compile()
-        return matcher
+    def _is_noise(self, line: bytes, facts: JobFacts) -> bool:
+        return any(self._applies(self._noise[place], facts) for place in self._noise_set.match(line))
 
-    def _matching(self, experiment: str, line: bytes) -> frozenset[int]:
-        """Return the patterns that match a line; of a line with noise the noise and the passive ones."""
-        found = (
-            [index for index in self._set.Match(line) or () if self.patterns[index].experiment in {"", experiment}]
-            if line
-            else []
-        )
-        return frozenset(found) if self._noise.isdisjoint(found) else self._quiet.intersection(found)
+    def _applies(self, index: int, facts: JobFacts) -> bool:
+        return self.patterns[index].experiment in {"", facts.experiment}
+
+    def _matcher(self, patterns: Sequence[int]) -> Re2Matcher:
+        return Re2Matcher([self.patterns[index].regex for index in patterns])
 
     def _hit(self, index: int, line: bytes, offset: int, number: int | None, stream: Stream) -> Hit:
         match = self._regexes[index].search(line)

@@ -9,8 +9,8 @@ import re2
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.engine.base import Block, Hit, JobFacts
-from apps.diagnosis.engine.catalogue import latin_options
 from apps.diagnosis.engine.chunks import matching_lines
+from apps.diagnosis.engine.matchers import latin_options
 from apps.diagnosis.enums import VERDICT_OF, Category, Role, VerdictKind
 
 #: So many ordinary lines between two errors, and the job had gone on with its work.

@@ -1,18 +1,21 @@
 """Logs in chunks of whole lines, and the numbers of their lines, which are counted where somebody asks for them."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 import re2
 
 from apps.diagnosis.engine.base import Block
-from apps.diagnosis.engine.plain_lines import clean
+from apps.diagnosis.engine.plain_lines import BOMS, clean, is_clean
 
 CHUNK_BYTES = 64 * 1024
 #: A longer line is looked at in pieces.
 LONG_LINE_BYTES = 256 * 1024
+#: So many chunks are looked at together where that is fast.
+STRIDE_CHUNKS = 16
 #: So much is counted at once: what fits into the cache of a core.
 _COUNTED_BYTES = 256 * 1024
 _NEWLINE = 10
@@ -78,19 +81,37 @@ class Chunk:
         return self._numbers.at(self._begin)
 
 
-def chunks(block: Block, begin: int = 0) -> Iterator[Chunk]:
-    """Yield chunks of whole lines, of about 64 kB; a line longer than 256 kB comes in pieces."""
-    data, position, numbers = block.data, begin, LineNumbers(block)
+def chunks(block: Block, begin: int = 0, *, skip: Callable[[int, int], int] | None = None) -> Iterator[Chunk]:
+    """Yield chunks of whole lines, of about 64 kB; a line longer than 256 kB comes in pieces.
+
+    Of several chunks that need no cleaning, those are left out that end before what `skip` returns for all of them.
+    """
+    data, numbers = block.data, LineNumbers(block)
+    ends = _ends(data, begin)
+    while stride := list(islice(ends, STRIDE_CHUNKS if skip else 1)):
+        first = skip(begin, stride[-1]) if skip and _is_plain(data, [begin, *stride]) else 0
+        for end in stride:
+            if end >= first:
+                yield Chunk(block, numbers, begin, end)
+            begin = end
+
+
+def _ends(data: bytes, position: int) -> Iterator[int]:
     while position < len(data):
         limit = min(position + LONG_LINE_BYTES, len(data))
-        end = data.find(b"\n", min(position + CHUNK_BYTES, len(data)) - 1, limit) + 1 or limit
-        yield Chunk(block, numbers, position, end)
-        position = end
+        position = data.find(b"\n", min(position + CHUNK_BYTES, len(data)) - 1, limit) + 1 or limit
+        yield position
 
 
-def matching_lines(regex: re2._Regexp, chunk: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield start and text of each line in which a match begins."""
-    position = 0
+def _is_plain(data: bytes, bounds: list[int]) -> bool:
+    """Tell whether these chunks are whole lines without anything to clean: together they are what they are alone."""
+    inner = all(data[bound - 1] == _NEWLINE for bound in bounds[1:-1])
+    return inner and is_clean(data, bounds[0], bounds[-1]) and not any(data.startswith(BOMS, at) for at in bounds[:-1])
+
+
+def matching_lines(regex: re2._Regexp, chunk: bytes, first: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Yield start and text of each line in which a match begins, from the line in which the first match may end."""
+    position = chunk.rfind(b"\n", 0, max(first - 1, 0)) + 1
     while position < len(chunk) and (match := regex.search(chunk, position)):
         start = chunk.rfind(b"\n", 0, match.start()) + 1
         end = chunk.find(b"\n", match.start())

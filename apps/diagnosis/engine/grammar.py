@@ -9,8 +9,9 @@ from itertools import accumulate
 import re2
 
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern
-from apps.diagnosis.engine.catalogue import latin_options, text_of
+from apps.diagnosis.engine.catalogue import text_of
 from apps.diagnosis.engine.chunks import Chunk, LineNumbers, matching_lines
+from apps.diagnosis.engine.matchers import Matcher, Re2Matcher, latin_options, matcher_of_large_logs
 from apps.diagnosis.engine.messages import Meaning, meanings_of
 from apps.diagnosis.engine.plain_lines import LINE_CHARACTERS, peel
 from apps.diagnosis.engine.traces import Message, trace_at
@@ -57,12 +58,12 @@ _NUMBERS = re.compile(r"(?i)errors?\s?[:=]\s?[-+]?[\d.]|stderr|\.err\b|\berror\.
 class Window:
     """The end of a block as clean lines, from the first one that speaks of an error: `rows` are those that do."""
 
-    def __init__(self, block: Block, candidate: re2._Regexp, size: int = WINDOW_BYTES) -> None:
+    def __init__(self, block: Block, candidate: re2._Regexp, matcher: Matcher, size: int = WINDOW_BYTES) -> None:
         cut = max(0, len(block.data) - size)
         if cut:
             cut = block.data.find(b"\n", cut) + 1 or cut
         self._chunk = Chunk(block, LineNumbers(block), cut, len(block.data))
-        found = _last_candidates(candidate, self._chunk.text)
+        found = _last_candidates(candidate, matcher, self._chunk.text)
         self._begin = found[0] if found else len(self._chunk.text)
         self.lines = self._chunk.text[self._begin :].split(b"\n") if found else []
         self._starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
@@ -73,13 +74,14 @@ class Window:
         return self._chunk.place_of(self._begin + self._starts[row])
 
 
-def _last_candidates(candidate: re2._Regexp, text: bytes) -> list[int]:
+def _last_candidates(candidate: re2._Regexp, matcher: Matcher, text: bytes) -> list[int]:
     """Return where the last lines begin that speak of an error, in order."""
     found: list[int] = []
     end = len(text)
     while end > 0 and len(found) < CANDIDATES:
         begin = text.rfind(b"\n", 0, end - _SLICE) + 1 if end > _SLICE else 0
-        found = [begin + start for start, _ in matching_lines(candidate, text[begin:end])] + found
+        for first in matcher.match(text, begin, end).values() if matcher.fast else (0,):
+            found = [begin + start for start, _ in matching_lines(candidate, text[begin:end], first)] + found
         end = begin
     return found[-CANDIDATES:]
 
@@ -89,13 +91,15 @@ class Grammar:
 
     name = "grammar"
 
-    def __init__(self) -> None:
+    def __init__(self, *, fast: bool = True) -> None:
         self._candidate = re2.compile(_CANDIDATE.encode(), latin_options())
+        self._set = Re2Matcher([_CANDIDATE])
+        self._large = matcher_of_large_logs([_CANDIDATE], self._set) if fast else self._set
         self._error_line = re2.compile(_ERROR_LINE.encode(), latin_options())
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
         """Return the errors at the end of `block`, in log order."""
-        window = Window(block, self._candidate)
+        window = Window(block, self._candidate, self._large if len(block.data) >= WINDOW_BYTES else self._set)
         if not window.rows:
             return Findings()
         last = window.rows[-1] + 40

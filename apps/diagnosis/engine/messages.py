@@ -11,7 +11,7 @@ from pathlib import Path
 
 import re2
 
-from apps.diagnosis.engine.catalogue import SET_MEMORY_BYTES, latin_options
+from apps.diagnosis.engine.matchers import SET_MEMORY_BYTES, latin_options
 from apps.diagnosis.enums import Category, Role
 
 

@@ -42,6 +42,7 @@ _LEVEL_WITHIN = re.compile(rf"^(?:[\w.()\[\]/]{{1,80}}[\s|:\-]{{1,12}}){{0,5}}[\
 #: Python's warnings: the category, and the line of source under it.
 _WARNING = re.compile(r"^\S{0,300}:\d{1,7}: \w{0,60}Warning:|^\w{0,60}Warning:|\bwarnings\.warn\(")
 LINE_CHARACTERS = 2000
+BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF8)
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\b\f\x1b")) + b"\x7f"
 
 
@@ -57,7 +58,8 @@ def clean(data: bytes) -> bytes:
     """Return whole lines as they would be read on a terminal: as many lines, each at most as long."""
     if b"\x00" in data:
         data = data.replace(b"\x00", b"")
-    data = data.removeprefix(codecs.BOM_UTF16_LE).removeprefix(codecs.BOM_UTF16_BE).removeprefix(codecs.BOM_UTF8)
+    for mark in BOMS:
+        data = data.removeprefix(mark)
     if b"\x1b" in data:
         data = _ANSI.sub(b"", data)
     if b"\r" in data:
@@ -66,6 +68,11 @@ def clean(data: bytes) -> bytes:
             *overwritten, last = _LINE_END.sub(b"", data).split(b"\r")
             data = b"".join(part[: part.rfind(b"\n") + 1] for part in overwritten) + last
     return data
+
+
+def is_clean(data: bytes, begin: int, end: int) -> bool:
+    """Tell of a part of a log whether `clean` has nothing to do there; byte order marks aside."""
+    return all(data.find(control, begin, end) < 0 for control in (b"\x00", b"\x1b", b"\r"))
 
 
 def is_binary(data: bytes) -> bool:

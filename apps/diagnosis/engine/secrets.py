@@ -3,8 +3,8 @@
 import re2
 
 from apps.core.domain.masking import SECRET_HINT, SECRET_VALUES
-from apps.diagnosis.engine.catalogue import latin_options
 from apps.diagnosis.engine.chunks import matching_lines
+from apps.diagnosis.engine.matchers import latin_options
 
 #: Small, as each search copies what it looks at.
 _CHUNK = 4 * 1024

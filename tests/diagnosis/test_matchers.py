@@ -1,0 +1,30 @@
+"""The matchers of known errors: RE2's, and Hyperscan's where it is installed."""
+
+import pytest
+
+from apps.diagnosis.engine import matchers
+from apps.diagnosis.engine.matchers import HyperscanMatcher, Re2Matcher, matcher_of_large_logs
+from tests.contracts.matcher import AWKWARD, MatcherContract
+
+needs_hyperscan = pytest.mark.skipif(not matchers.hyperscan, reason="Hyperscan is not installed")
+
+
+class TestRe2(MatcherContract):
+    make = staticmethod(Re2Matcher)
+
+
+@needs_hyperscan
+class TestHyperscan(MatcherContract):
+    @staticmethod
+    def make(regexes):
+        return HyperscanMatcher(regexes, Re2Matcher(regexes))
+
+    def test_only_what_it_may_read_otherwise_or_cannot_compile_is_left_to_re2(self):
+        _, rest, _ = self.make((*AWKWARD, r"plain (?P<word>\w+)$"))._compiled
+        assert {AWKWARD[place] for place in rest} >= {r"(?i)caf\xe9", r"\Astart", r"\pL\d", r"(?U)q+r"}
+        assert len(AWKWARD) not in rest
+
+
+def test_large_logs_are_for_the_fastest_matcher_there_is():
+    exact = Re2Matcher(["a"])
+    assert matcher_of_large_logs(["a"], exact).fast is bool(matchers.hyperscan)
