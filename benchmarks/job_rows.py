@@ -8,6 +8,7 @@ from django.db import connection
 from apps.accounts.domain import ensure_experiment
 from apps.clusters.models import Cluster, Site
 from apps.jobs.domain.rollups import recompute_dirty_hours
+from apps.jobs.domain.statistics.blocks import compact_days
 from apps.jobs.models import Collection, DirtyHour
 
 DAYS = 90
@@ -92,7 +93,7 @@ class Jobs:
         DirtyHour.objects.bulk_create(
             DirtyHour(hour=first + timedelta(hours=n)) for n in range(int(24 * self.days) + 2)
         )
-        while recompute_dirty_hours(at=self.at):
+        while recompute_dirty_hours(at=self.at) or compact_days(at=self.at):
             pass
         with connection.cursor() as cursor:
             cursor.execute("VACUUM ANALYZE")
