@@ -39,6 +39,7 @@ from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise
 from apps.progress.domain.progress import RequestNow, progress_now
 from apps.quality.domain.standing import standing_of as quality_of
+from apps.statusboard.enums import State
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ def _work(
     needs, holds = required_services(request, at), holds_over(request)
     outputs = outputs_of(progress) if progress else []
     return {
-        "needs": needs,
+        "needs_impaired": [need for need in needs if need.row.state != State.UP],
+        "needs_up": [need for need in needs if need.row.state == State.UP],
         "holds": holds,
         "estimate": estimate,
         "outputs": outputs,
