@@ -51,6 +51,21 @@ CASES = {
         "service",
         4,
     ),
+    "file that a killed process did not write": (
+        "sh: line 1:  2597 Killed    ./align in.fa > out.sai\nmd5sum: out.sai: No such file or directory\n",
+        "resource",
+        1,
+    ),
+    "last submission of a shared log": (
+        (
+            "000 (7.000.000) 12/09 09:28:17 Job submitted from host: <192.0.2.1:9618>\n...\n"
+            "022 (7.000.000) 12/09 09:28:19 Job disconnected, attempting to reconnect\n...\n"
+            "000 (8.000.000) 12/09 10:00:00 Job submitted from host: <192.0.2.1:9618>\n...\n"
+            "009 (8.000.000) 12/09 10:10:00 Job was aborted by the user.\n\tvia condor_rm (by user alice)\n...\n"
+        ),
+        "user",
+        8,
+    ),
     "root cause of java": (
         (
             'Exception in thread "main" a.b.LoadException: no\n\tat a.b.C(C.java:1)\n'
@@ -145,6 +160,17 @@ def test_good_log_has_no_verdict(text):
 def test_uncaught_error_is_not_sure_and_never_retried():
     found = judge("ERROR: it broke\n", JobFacts(state=JobState.FAILED, exit_code=1)).verdict
     assert (found.verdict, found.confidence, found.advice) == ("code", "low", "debug")
+
+
+def test_trace_of_julia_is_one_error_named_by_its_type():
+    text = (
+        "cp: cannot stat 'a.jld2': No such file or directory\n"
+        "ERROR: LoadError: DomainError with -0.98:\nsqrt was called with a negative argument.\n"
+        "Stacktrace:\n  [1] error(::String)\n    @ Base ./error.jl:33\nok\n"
+    )
+    errors = [(hit.line, hit.pattern.id) for hit in judge(text).by_weight()]
+    assert (2, "UNCAUGHT-DomainError") in errors
+    assert 5 not in [line for line, _ in errors]
 
 
 def test_evidence_begins_with_what_decided():

@@ -58,6 +58,8 @@ _ENDED = re.compile(
 _ORDINARY = re.compile(rb"[\r\n](?![\s#\[|*=+\-~^>]|at |frame |\d{1,4}:\s|\Z)")
 #: A step is cancelled once one of its tasks has failed.
 _TASK_FAILED = ("SLURM-TASK-EXIT", "SLURM-TASK-SIGNAL", "SLURM-OOM", "SLURM-OOM-TASK", "SLURM-TIMELIMIT")
+#: What HTCondor writes into a job's log when it is submitted: files of this kind are appended to.
+_SUBMITTED = re.compile(rb"^000 \((\d+)\.\d+\.\d+\) .{5,40}Job submitted from host", re.MULTILINE)
 
 
 def counted(facts: JobFacts, hits: Sequence[Hit], blocks: Sequence[Block]) -> list[Hit]:
@@ -73,10 +75,17 @@ def counted(facts: JobFacts, hits: Sequence[Hit], blocks: Sequence[Block]) -> li
     chain: list[Hit] = []
     for block in blocks:
         own = [hit for hit in telling if hit.stream == block.stream]
-        ending = _of_block(facts, [hit for hit in own if hit.offset >= block.offset], block)
+        begin = block.offset + _last_submission(block)
+        ending = _of_block(facts, [hit for hit in own if hit.offset >= begin], block)
         # Long before the end of a large log, only what ends a job wherever it stands counts, and only alone.
         chain += ending or [hit for hit in own if hit.offset < block.offset and _is_strong(hit)]
     return chain
+
+
+def _last_submission(block: Block) -> int:
+    """Return where the log of the last of several submissions begins in a log of HTCondor; jobs of one are together."""
+    clusters = [(found[1], found.start()) for found in _SUBMITTED.finditer(block.data)]
+    return next((start for cluster, start in clusters if cluster == clusters[-1][0]), 0)
 
 
 def one_reading(hits: Sequence[Hit]) -> list[Hit]:
@@ -177,6 +186,8 @@ def _follows(hit: Hit, before: Sequence[Hit], chain: Sequence[Hit]) -> bool:
     """Tell whether a hit is but the consequence of another: of one before it, or a removal of the limit it names."""
     if hit.pattern.id == "BATCH-REMOVED":
         return any(each.pattern.category is Category.RESOURCE and each.pattern.role is Role.CAUSE for each in chain)
+    if hit.pattern.id == "MISSING-FILE":  # what the killed process would have written
+        return any(each.pattern.id == "SHELL-KILLED" for each in before)
     if hit.pattern.id == "SLURM-CANCELLED":
         return any(other.pattern.id in _TASK_FAILED or other.pattern.service == "program" for other in before)
     return False

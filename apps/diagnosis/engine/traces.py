@@ -23,6 +23,7 @@ _HEADERS = re.compile(
     r"|from \S{1,40}\s{1,9}: error #\s{0,12}\d{1,6}$",
     re.IGNORECASE,
 )
+_JULIA = re.compile(r"\bERROR: (?:(?:LoadError|InitError|TaskFailedException): ){0,4}(?P<type>[A-Z]\w{0,80})\b")
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "/usr/lib")
 
 
@@ -47,8 +48,8 @@ def trace_at(lines: Sequence[str], row: int) -> Trace | None:
     if _PYTHON in lines[row]:
         return _python(lines, row)
     message = peel(lines[row]).message
-    if _JAVA.match(message):
-        return _java(lines, row)
+    if _JAVA.match(message) or _JULIA.search(lines[row]):
+        return _java(lines, row) if _JAVA.match(message) else _julia(lines, row)
     if message.startswith("terminate called"):
         return _terminate(lines, row)
     if "*** G4Exception :" in message:
@@ -112,6 +113,18 @@ def _java(lines: Sequence[str], row: int) -> Trace | None:
             break
         end += 1
     return Trace(end, tuple(messages)) if end > row + 1 or "Exception in thread" in lines[row] else None
+
+
+def _julia(lines: Sequence[str], row: int) -> Trace | None:
+    """Read Julia's stack trace: below the message, which may have several lines, `Stacktrace:` and numbered frames."""
+    header = next((at for at in range(row + 1, min(len(lines), row + 12)) if lines[at].strip() == "Stacktrace:"), None)
+    if header is None:
+        return None
+    end = header + 1
+    while end < min(len(lines), row + TRACE_LINES) and re.match(r"\s+(?:\[\d|@ |\.\.\. )", lines[end]):
+        end += 1
+    raised = _JULIA.search(lines[row])
+    return Trace(end, (Message(row, peel(lines[row]).message, raised["type"] if raised else ""),))
 
 
 def _terminate(lines: Sequence[str], row: int) -> Trace:
