@@ -20,7 +20,7 @@ except ImportError:  # optional: requirements-hyperscan.txt
 #: What RE2 may keep of the states it has seen, of one pattern and of all together: a hostile log makes new ones all the
 #: time. Beyond it RE2 begins anew, and goes on.
 PATTERN_MEMORY_BYTES = 8 * 1024 * 1024
-SET_MEMORY_BYTES = 24 * 1024 * 1024
+SET_MEMORY_BYTES = 16 * 1024 * 1024
 #: Without classes by number or name, which may differ for bytes that are not ASCII, and without anchors of the text.
 _SAME_IN_PCRE = re.compile(r"(?:[^\\\x80-\U0010ffff]|\\[dDwWsSbBnrtf]|\\[!-/:-@\[-`{-~ ])*")
 #: The one character that is a space in PCRE and none in RE2.
