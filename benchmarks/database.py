@@ -30,7 +30,7 @@ def database(directory: Path | None = None) -> Iterator[tuple[Path, str]]:
         yield base, postgres.url("opsportal")
     finally:
         watchdog.stdin.close()
-        watchdog.wait(timeout=60)
+        watchdog.wait(timeout=600)
         shutil.rmtree(scratch, ignore_errors=True)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from apps.jobs.domain.collection import store_records
 from apps.jobs.domain.rollups import recompute_dirty_hours
 from apps.jobs.domain.statistics.columns import STORED, SUMS
 from apps.jobs.domain.statistics.cube import TIME, Query, count
+from apps.jobs.domain.statistics.explorer import MEASURES, Explorer, Question
 from apps.jobs.domain.statistics.windows import hour_of_week, window_names, window_of, windows_of_week
 from apps.jobs.models import Collection, Job, StatisticsBlock, StatisticsValue
 from tests.factories.jobs import AT, failed, record, store
@@ -92,7 +94,9 @@ def counted(query):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=st.lists(st.lists(records, max_size=6), max_size=4), by=dimensions, step=st.sampled_from([1, 24]))
-def test_statistics_equal_a_recount_of_late_duplicate_and_corrected_records(alps, nova, dune, batches, by, step):
+def test_statistics_equal_a_recount_of_late_duplicate_and_corrected_records(
+    alps, nova, dune, shifter, batches, by, step
+):
     for model in (StatisticsBlock, Job):
         model.objects.all().delete()
     Collection.objects.get_or_create(cluster=alps, defaults={"collected_until": AT})
@@ -101,6 +105,25 @@ def test_statistics_equal_a_recount_of_late_duplicate_and_corrected_records(alps
         recompute_dirty_hours(at=AT)
     query = Query(SINCE + timedelta(hours=5), UNTIL, tuple(by), sums=frozenset(SUMS), step_hours=step)
     assert counted(query) == recount(query)
+    by_host = Question(MEASURES["failure_rate"], ("host",), query.since, query.until)
+    found = {row.label[0]: row.expected for row in Explorer(shifter).answer(by_host, limit=10).rows}
+    assert found == pytest.approx(expected_by_host(query))
+    by_account = replace(by_host, by=("account",))
+    found = Explorer(shifter).answer(by_account, limit=10)
+    assert sum(row.expected * row.jobs for row in found.rows) == pytest.approx(found.all.failed)
+
+
+def expected_by_host(query):
+    """Count each job as failed in part: as its experiment's share of failed jobs (stage and release are not set)."""
+    jobs = [
+        (job.experiment_id, job.host or "no data", job.state == JobState.FAILED)
+        for job in Job.objects.filter(ended_at__gte=query.since, ended_at__lt=query.until)
+    ]
+    found = {}
+    for host in {host for _, host, _ in jobs}:
+        alike = [[failed for at, _, failed in jobs if at == own] for own, at_host, _ in jobs if at_host == host]
+        found[host] = sum(sum(each) / len(each) for each in alike) / len(alike)
+    return found
 
 
 def test_windows_follow_the_clocks_of_the_portal(settings):

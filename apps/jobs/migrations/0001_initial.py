@@ -255,7 +255,7 @@ class Migration(migrations.Migration):
             name='StatisticsBlock',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('level', models.CharField(max_length=8)),
+                ('level', models.CharField(max_length=16)),
                 ('column', models.CharField(max_length=32)),
                 ('bucket', models.DateTimeField(help_text='Start of the hour or day, in UTC.')),
                 ('rows', models.PositiveIntegerField()),

@@ -379,7 +379,7 @@ class StatisticsBlock(models.Model):
     The columns of a level and a bucket have the same rows in the same order; see `domain/statistics/blocks.py`.
     """
 
-    level = models.CharField(max_length=8)
+    level = models.CharField(max_length=16)
     column = models.CharField(max_length=32)
     bucket = models.DateTimeField(help_text="Start of the hour or day, in UTC.")
     rows = models.PositiveIntegerField()

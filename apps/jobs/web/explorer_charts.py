@@ -164,8 +164,8 @@ def histogram(measure: Measure, values: np.ndarray) -> SafeString:
     known = values[values >= 0]
     most = 1.0 if measure.unit == "%" else float(np.quantile(known, 0.99)) if len(known) else 1.0
     edges = np.linspace(0, most or 1.0, BINS + 1)
-    counts = [int(n) for n in np.histogram(known, edges)[0]]
-    above = int((known > edges[-1]).sum())
+    counts = [int(n) for n in np.histogram(known, BINS, range=(0, most or 1.0))[0]]
+    above = len(known) - sum(counts)
     bins = [Bin(_edge(measure, edges[at]), [counts[at]]) for at in range(BINS)]
     bins += [Bin(f"over {_edge(measure, edges[-1])}", [above]), Bin("no data", [len(values) - len(known)])]
     ticks = [Tick(at, _edge(measure, edges[at]), is_minor=at % 10 > 0) for at in range(0, BINS, 5)]

@@ -102,7 +102,7 @@ def _charts(source: Explorer, question: Question, answer: Answer) -> dict[str, A
         found["matrix"] = charts.matrix(answer)
     if question.hours <= _MOST_DETAIL:
         of_week = Question(question.measure, ("weekday", "hour"), question.since, question.until, question.filters)
-        found["week"] = charts.week(of_week, source.answer(of_week, limit=7 * 24).rows)
+        found["week"] = charts.week(of_week, source.answer(of_week, limit=7 * 24, compare=False).rows)
         if question.measure.figure:
             found["histogram"] = charts.histogram(question.measure, source.figures(question))
     if question.measure.name == "wasted_core_hours":
@@ -113,7 +113,7 @@ def _charts(source: Explorer, question: Question, answer: Answer) -> dict[str, A
 def _ledger(source: Explorer, question: Question) -> dict[str, Any]:
     """Assign every wasted core-hour to one cause, grouped by verdict, and compare the total with accounting."""
     by_cause = Question(question.measure, ("verdict", "cause"), question.since, question.until, question.filters)
-    answer = source.answer(by_cause, limit=EXPORTED)
+    answer = source.answer(by_cause, limit=EXPORTED, compare=False)
     verdicts: dict[str, list[Row]] = {}
     for row in answer.rows:
         if row.wasted_core_seconds or row.failed:

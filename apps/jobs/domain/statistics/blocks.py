@@ -22,11 +22,14 @@ from apps.jobs.domain.statistics.columns import (
     FIGURES,
     HOURS_OF_DAY,
     JOB,
+    JOB_HOURS,
     KIND,
     OF_KIND,
+    SITE_HOURS,
     SUMS,
     UTC_HOUR,
     WORK,
+    WORK_HOURS,
     Column,
     Columns,
     Level,
@@ -178,7 +181,7 @@ def _known_ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]
 def _write(level: Level, bucket: datetime, columns: Columns) -> None:
     compress = zstandard.ZstdCompressor(level=3).compress
     rows = len(columns[KIND])
-    wanted = [*sorted(level.columns), *(FIGURES if level.is_of_jobs else SUMS)]
+    wanted = [*sorted(level.columns), *(FIGURES if level.of_jobs else SUMS)]
     StatisticsBlock.objects.bulk_create(
         StatisticsBlock(level=level.name, column=name, bucket=bucket, rows=rows, data=compress(_narrow(columns[name])))
         for name in wanted
@@ -232,9 +235,8 @@ def compact_day(*, day: datetime) -> None:
     if not parts[JOB.name]:
         return
     columns = {level: {name: np.concatenate(found) for name, found in each.items()} for level, each in parts.items()}
-    for level in HOURS_OF_DAY:
-        if level.hours:
-            _write(level, day, columns[level.hours.name])
-    sums = _with_sums(columns[JOB.name])
-    for level in DAILY:
-        _write(level, day, grouped(sums, sorted(level.columns), SUMS))
+    _write(JOB_HOURS, day, columns[JOB.name])
+    sums = {WORK.name: columns[WORK.name], JOB.name: _with_sums(columns[JOB.name])}
+    for level in (*DAILY, WORK_HOURS, SITE_HOURS):
+        source = sums[WORK.name if WORK.has(level.dimensions) else JOB.name]
+        _write(level, day, grouped(source, sorted(level.columns), SUMS))

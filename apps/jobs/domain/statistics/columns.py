@@ -48,13 +48,14 @@ FIGURES = ("core_seconds", "cpu_ms", "wall_seconds", "queued_seconds", "memory_m
 class Level:
     """A kind of blocks: of an hour or a day, with some dimensions, summed over the others.
 
-    `hours` is the level of the hours whose rows a day has one after the other, with `UTC_HOUR`; else it has sums.
+    Blocks of a day `by_hour` keep its hours apart, with `UTC_HOUR`. Those `of_jobs` have a row per job, with figures in
+    place of sums.
     """
 
     name: str
-    daily: bool
     dimensions: frozenset[str]
-    hours: "Level | None" = None
+    by_hour: bool = False
+    of_jobs: bool = False
 
     def has(self, names: Collection[str]) -> bool:
         return self.dimensions.issuperset(names)
@@ -62,24 +63,24 @@ class Level:
     @property
     def columns(self) -> frozenset[str]:
         """The stored columns of its dimensions."""
-        return (self.dimensions - {*OF_KIND}) | {KIND} | ({UTC_HOUR} if self.hours else set())
-
-    @property
-    def is_of_jobs(self) -> bool:
-        """Whether it has a row per job, with figures instead of sums."""
-        return JOB in (self, self.hours)
+        return (self.dimensions - {*OF_KIND}) | {KIND} | ({UTC_HOUR} if self.by_hour else set())
 
 
-_PLACE = {"site", "host", "cpu_model"}
-#: One row per job.
-JOB = Level("job", False, frozenset(STORED))
-#: Sums of an hour and of a day. Hosts times all work would be almost as long as the jobs themselves.
-WORK = Level("work", False, frozenset(STORED) - _PLACE)
-HOST = Level("host", True, frozenset({"host", "site", "cpu_model", "cluster", *OF_KIND}))
-DAY = Level("day", True, frozenset(STORED) - {"host"})
-JOBS_OF_DAY, WORK_OF_DAY = Level("jobday", True, JOB.dimensions, JOB), Level("workday", True, WORK.dimensions, WORK)
+_WHO = frozenset({"request", "user", "account"})
+_OF_SITE = frozenset({"site", "cluster", *OF_KIND})
+_WORK = frozenset(STORED) - {"site", "host", "cpu_model"}
+#: Blocks of an hour. Hosts times all work would be almost as long as the jobs themselves.
+JOB, WORK = Level("job", frozenset(STORED), of_jobs=True), Level("work", _WORK)
+#: Blocks of a day.
+DAY = Level("day", frozenset(STORED) - {"host"})
+WORK_DAY, SITE_DAY = Level("work_day", _WORK), Level("site_day", _OF_SITE | {"request"})
+HOST_DAY = Level("host_day", frozenset(STORED) - _WHO)
+#: Blocks of a day by hour.
+WORK_HOURS, SITE_HOURS = Level("work_hours", _WORK, by_hour=True), Level("site_hours", _OF_SITE, by_hour=True)
+JOB_HOURS = Level("job_hours", frozenset(STORED), by_hour=True, of_jobs=True)
 #: Fewest rows first.
-HOURLY, DAILY, HOURS_OF_DAY = (WORK, JOB), (DAY, HOST), (WORK_OF_DAY, JOBS_OF_DAY)
+HOURLY, DAILY = (WORK, JOB), (WORK_DAY, SITE_DAY, DAY, HOST_DAY)
+HOURS_OF_DAY = (WORK_HOURS, SITE_HOURS, JOB_HOURS)
 
 #: Groups that are counted in an array; more of them are sorted.
 MOST_CELLS = 4_000_000

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import psycopg
 import zstandard
 from django.db import connection
@@ -18,7 +19,7 @@ from apps.jobs.domain.statistics.columns import (
     HOURLY,
     HOURS_OF_DAY,
     JOB,
-    JOBS_OF_DAY,
+    JOB_HOURS,
     KIND,
     MOST_CELLS,
     OF_HOUR,
@@ -35,6 +36,8 @@ from apps.jobs.domain.statistics.windows import hour_of_week, window_of
 from apps.jobs.enums import FAILED_STATES, INTERRUPTED_STATES
 from apps.jobs.models import StatisticsValue
 
+#: Jobs are expected to fail as often as those of the same experiment, stage and release.
+ALIKE = ("experiment", "stage", "release")
 #: The dimension of a time series: the start of the hour or UTC day, in hours since 1970.
 TIME = "time"
 #: Read at once: sums, and one row per job.
@@ -101,11 +104,14 @@ class Query:
     step_hours: int = 24
     outcomes: tuple[frozenset[int], frozenset[int]] = field(default_factory=outcome_ids)
     kinds: Kinds = field(default_factory=Kinds)
+    #: Failure rates by the IDs of experiment, stage and release: what to expect of each job, if that is asked for.
+    rates: Mapping[tuple[int, ...], float] | None = None
 
     @cached_property
     def stored(self) -> frozenset[str]:
         """The stored dimensions it reads; the state decides what failed."""
-        return frozenset({*self.by, *self.filters, "state"}) - OF_HOUR.keys() - {TIME}
+        alike = ALIKE if self.rates is not None else ()
+        return frozenset({*self.by, *self.filters, *alike, "state"}) - OF_HOUR.keys() - {TIME}
 
     @cached_property
     def of_hour(self) -> frozenset[str]:
@@ -128,15 +134,16 @@ class Query:
 def count(query: Query) -> Columns:
     """Return a row for each combination of values that occurs: their IDs, `failed`, `interrupted` and the sums.
 
-    `failed` and `interrupted` are jobs; `wasted_core_seconds` are those of failed ones.
+    `failed` and `interrupted` are jobs; `wasted_core_seconds` are those of failed ones. With `rates`, `expected` is how
+    many would have failed at those.
     """
     sums = query.sums | {"jobs"}
     parts = [_counted(query, columns, sorted(sums)) for columns in _slices(query, sums)]
-    names = [*query.by, "outcome"]
+    names = [*query.by, "outcome", *sums, *(["expected"] if query.rates is not None else [])]
     if not parts:
-        cells: Columns = {name: np.zeros(0, np.int64) for name in [*names, *sums]}
+        cells: Columns = {name: np.zeros(0, np.int64) for name in names}
     else:
-        cells = {name: np.concatenate([part[name] for part in parts]) for name in [*names, *sums]}
+        cells = {name: np.concatenate([part[name] for part in parts]) for name in names}
     cells["failed"] = np.where(cells["outcome"] == 1, cells["jobs"], 0)
     cells["interrupted"] = np.where(cells["outcome"] == 2, cells["jobs"], 0)
     if "core_seconds" in sums:
@@ -148,7 +155,7 @@ def count(query: Query) -> Columns:
 def figures(query: Query, names: Collection[str]) -> Iterator[Columns]:
     """Yield figures of the single jobs that a query counts, part by part; -1 where unknown."""
     for since, until in _parts(query, _JOBS_AT_ONCE):
-        blocks = _blocks(JOBS_OF_DAY, JOB, {*query.columns, *names}, since, until)
+        blocks = _blocks(JOB_HOURS, JOB, {*query.columns, *names}, since, until)
         for level, of_level in blocks.items():
             columns = _joined(query, level, of_level)
             yield {name: columns[name] for name in names}
@@ -165,16 +172,16 @@ def _parts(query: Query, length: timedelta) -> Iterator[tuple[datetime, datetime
 def _slices(query: Query, sums: Collection[str]) -> Iterator[Columns]:
     """Yield dimensions and sums of the rows that match the filters, part by part; without `jobs` each row is one."""
     daily, hourly = query.levels
-    for since, until in _parts(query, _JOBS_AT_ONCE if daily.is_of_jobs else _SUMS_AT_ONCE):
+    for since, until in _parts(query, _JOBS_AT_ONCE if daily.of_jobs else _SUMS_AT_ONCE):
         for level, blocks in _blocks(daily, hourly, _needed(query, sums), since, until).items():
             columns = _joined(query, level, blocks)
-            yield columns | sums_of_jobs(columns) if level.is_of_jobs else columns
+            yield columns | sums_of_jobs(columns) if level.of_jobs else columns
 
 
 def _needed(query: Query, sums: Collection[str]) -> set[str]:
     """Return the columns to read: sums, or where there is a row per job the figures of which they are made."""
     needed = query.columns | set(sums)
-    if any(level.is_of_jobs for level in query.levels):
+    if any(level.of_jobs for level in query.levels):
         needed |= {name for total in sums for name in _SOURCES.get(total, (total,)) if name in FIGURES}
     return set(needed)
 
@@ -200,7 +207,7 @@ WHERE level = %(hourly)s AND "column" = ANY(%(columns)s) AND bucket >= %(since)s
 def _blocks(
     daily: Level, hourly: Level, columns: Collection[str], since: datetime, until: datetime
 ) -> dict[Level, _Blocks]:
-    wanted = [*sorted(columns), *([UTC_HOUR] if daily.hours else [])]
+    wanted = [*sorted(columns), *([UTC_HOUR] if daily.by_hour else [])]
     values = {"daily": daily.name, "hourly": hourly.name, "columns": wanted, "since": since, "until": until}
     levels, found = {level.name: level for level in (daily, hourly)}, dict[Level, _Blocks]()
     connection.ensure_connection()
@@ -223,7 +230,7 @@ def _joined(query: Query, level: Level, blocks: _Blocks) -> Columns:
     for name in query.of_hour | ({TIME} & {*query.by}):
         columns[name] = np.concatenate(
             [
-                _of_hours(name, start, len(kind), read[UTC_HOUR][at] if level.hours else None, query.step_hours)
+                _of_hours(name, start, len(kind), read[UTC_HOUR][at] if level.by_hour else None, query.step_hours)
                 for at, (start, kind) in enumerate(zip(starts, read[KIND], strict=True))
             ]
         )
@@ -277,8 +284,13 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
     others = [name for name in query.by if name not in OF_KIND]
     present = {}
     for name in others:
-        present[name], codes = dense(columns[name])
-        keys = keys + size * codes
+        most = int(columns[name].max(initial=0)) + 1
+        if size * most <= len(keys) // 4:  # sooner done than to look which values occur
+            present[name] = codes = np.arange(most)
+            keys += (size * codes)[columns[name]]
+        else:
+            present[name], codes = dense(columns[name])
+            keys += size * codes
         size *= max(len(present[name]), 1)
     cells = None
     if size > MOST_CELLS:
@@ -289,6 +301,8 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
     result = {"jobs": np.rint(jobs[at]).astype(np.int64)}
     for name in (name for name in sums if name != "jobs"):
         result[name] = np.rint(np.bincount(keys, columns[name], minlength=size)[at]).astype(np.int64)
+    if query.rates is not None:
+        result["expected"] = np.bincount(keys, _expected(query.rates, query.kinds, columns), minlength=size)[at]
     rest = at if cells is None else cells[at]
     kind = found[rest % max(len(found), 1)]
     result |= {name: kind[:, number] for number, name in enumerate(("outcome", *of_kind))}
@@ -297,3 +311,14 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
         result[name] = present[name][rest % max(len(present[name]), 1)]
         rest = rest // max(len(present[name]), 1)
     return result
+
+
+def _expected(rates: Mapping[tuple[int, ...], float], kinds: Kinds, columns: Columns) -> npt.NDArray[np.float64]:
+    """Return how many jobs of each row would fail at the rate of all jobs alike."""
+    ids = np.flatnonzero(np.bincount(columns[KIND]))
+    parts = kinds.parts(ids)
+    table = np.zeros(int(ids.max(initial=0)) + 1)
+    alike = zip(*(parts[name].tolist() for name in ALIKE), strict=True)
+    table[ids] = [rates.get(key, 0.0) for key in alike]
+    expected = table[columns[KIND]]
+    return expected * columns["jobs"] if "jobs" in columns else expected

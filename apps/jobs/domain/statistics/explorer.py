@@ -1,7 +1,7 @@
 """Answer questions of the statistics explorer: a measure by some dimensions, for a period, with filters."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from urllib.parse import urlencode
@@ -10,15 +10,13 @@ import numpy as np
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
-from apps.jobs.domain.statistics.columns import DIMENSIONS, OF_HOUR, STORED, SUMS, Columns, codes_of, grouped
-from apps.jobs.domain.statistics.cube import TIME, Kinds, Query, count, figures, outcome_ids
+from apps.jobs.domain.statistics.columns import DIMENSIONS, OF_HOUR, STORED, SUMS, Columns, grouped
+from apps.jobs.domain.statistics.cube import ALIKE, TIME, Kinds, Query, count, figures, outcome_ids
 from apps.jobs.domain.statistics.intervals import wilson
 from apps.jobs.domain.statistics.windows import WEEKDAYS, window_names
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, INTERRUPTED, INTERRUPTED_STATES, NONE, NOT_COMPLETED
 from apps.jobs.models import StatisticsValue
 
-#: Jobs are expected to fail as often as those of the same experiment, stage and release.
-ALIKE = ("experiment", "stage", "release")
 #: Dimensions whose empty value means "none", not "unknown".
 _ABSENT = {"verdict", "cause", "reason"}
 _STATE_GROUPS = {
@@ -167,13 +165,14 @@ class Explorer:
 
     user: User
 
-    def answer(self, question: Question, *, limit: int) -> Answer:
-        """Return the rows of a question with the largest values; of rates, those with the largest lower bounds."""
+    def answer(self, question: Question, *, limit: int, compare: bool = True) -> Answer:
+        """Return the rows of a question with the largest values; of rates, those with the largest lower bounds.
+
+        Compared with jobs alike, rows have an expected rate.
+        """
         by = question.by
-        cells = count(self._query(question, (*by, *(name for name in ALIKE if name not in by))))
-        sums = sorted(cells.keys() - {*by, *ALIKE})
-        cells["expected"] = _expected(cells, sums)
-        rows = grouped(cells, by, [*sums, "expected"])
+        rows = self._counted_with_expected(question) if compare else count(self._query(question, by))
+        sums = [name for name in rows if name not in (*by, "expected")]
         order = _largest_first(question.measure, rows)[:limit]
         total = Row({}, (), {name: int(rows[name].sum()) for name in sums})
         labels = self._labels(rows, by, order)
@@ -182,11 +181,23 @@ class Explorer:
                 {name: labels[name][int(rows[name][at])][0] for name in by},
                 [labels[name][int(rows[name][at])][1] for name in by],
                 {name: int(rows[name][at]) for name in sums},
-                float(rows["expected"][at] / rows["jobs"][at]),
+                float(rows["expected"][at] / rows["jobs"][at]) if compare else None,
             )
             for at in order
         ]
         return Answer(question, found, len(rows["jobs"]), total)
+
+    def _counted_with_expected(self, question: Question) -> Columns:
+        """Return the sums by the dimensions of a question, with `expected`: failures at the rates of jobs alike."""
+        by = question.by
+        alike, query = self._query(question, ALIKE), self._query(question, by)
+        both = replace(query, by=(*by, *(name for name in ALIKE if name not in by)))
+        if alike.levels != both.levels:  # much less to read than to tell all groups apart
+            return count(replace(query, rates=_rates(count(replace(alike, sums=frozenset({"jobs"}))))))
+        cells = count(both)
+        rates = _rates(cells)
+        cells["expected"] = np.array([rates[key] for key in _keys(cells)]) * cells["jobs"]
+        return grouped(cells, by, cells.keys() - {*by, *ALIKE})
 
     def series(self, question: Question, *, step_hours: int, dimension: str) -> dict[int, list[Row]]:
         """Return the sums of each step by the values of a dimension; steps are in hours since 1970."""
@@ -211,10 +222,13 @@ class Explorer:
         whole = {"cpu_ms": "core_seconds", "memory_mb": "requested_mb"}.get(name)
         parts = []
         for part in figures(self._query(question, ()), {name, whole or name}):
-            values = part[name].astype(float)
+            values = part[name].astype(np.float32)
             if whole:
-                known = (values >= 0) & (part[whole] > 0)
-                values = np.where(known, values * question.measure.scale / np.maximum(part[whole], 1), -1.0)
+                of_whole = part[whole].astype(np.float32)
+                known = (values >= 0) & (of_whole > 0)
+                values *= np.float32(question.measure.scale)
+                np.divide(values, of_whole, out=values, where=known)
+                values[~known] = -1
             parts.append(values)
         return np.concatenate(parts) if parts else np.zeros(0)
 
@@ -292,12 +306,14 @@ def _texts_of_hour(dimension: str) -> Sequence[str]:
     return WEEKDAYS if dimension == "weekday" else window_names()
 
 
-def _expected(cells: Columns, sums: Sequence[str]) -> np.ndarray:
-    """Return for each cell how many of its jobs would fail at the rate of all jobs alike."""
-    codes, count = codes_of(cells, ALIKE, len(cells["jobs"]))
-    jobs, failed = (np.bincount(codes, cells[name], minlength=count) for name in ("jobs", "failed"))
-    rates = failed / np.maximum(jobs, 1)
-    return rates[codes] * cells["jobs"]
+def _keys(cells: Columns) -> list[tuple[int, ...]]:
+    return list(zip(*(cells[name].tolist() for name in ALIKE), strict=True))
+
+
+def _rates(cells: Columns) -> dict[tuple[int, ...], float]:
+    """Return the failure rates by the IDs of experiment, stage and release."""
+    sums = grouped(cells, ALIKE, ("jobs", "failed"))
+    return dict(zip(_keys(sums), (sums["failed"] / sums["jobs"]).tolist(), strict=True))
 
 
 def _largest_first(measure: Measure, rows: Columns) -> list[int]:
