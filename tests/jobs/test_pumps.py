@@ -7,7 +7,7 @@ import pytest
 from apps.core.errors import InvalidFields
 from apps.jobs.domain.collection import store_records
 from apps.jobs.domain.origin import attach_origin
-from apps.jobs.domain.records import values_of
+from apps.jobs.domain.records import columns_of
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import Collection, Job
 from apps.production.models import Stage
@@ -38,7 +38,7 @@ def seconds(call) -> float:
 @pytest.mark.parametrize("part", HOSTILE)
 def test_hostile_record_is_stored_in_no_time(alps, part):
     hostile = record(1, submit_line=pumped(part), comment=pumped(part), name=pumped(part), work_dir=pumped(part))
-    assert seconds(lambda: values_of([hostile])) < MOST_SECONDS
+    assert seconds(lambda: columns_of([hostile])) < MOST_SECONDS
     Collection.objects.create(cluster=alps, collected_until=AT)
     assert seconds(lambda: store_records(cluster=alps, records=[hostile], at=AT)) < MOST_SECONDS
 
@@ -47,7 +47,7 @@ def test_known_records_are_neither_masked_nor_compared_again(alps, monkeypatch):
     hostile = record(1, submit_line=f"sbatch --export=DB_PASSWORD=x {pumped('A=')}")
     (job,) = store(alps, hostile)
     asked = []
-    monkeypatch.setattr("apps.jobs.domain.collection.values_of", asked.append)
+    monkeypatch.setattr("apps.jobs.domain.collection.columns_of", asked.append)
     assert store_records(cluster=alps, records=[hostile], at=AT) == (0, 0)
     assert asked == []
     assert "DB_PASSWORD=x" not in Job.objects.get(pk=job.pk).submit_line

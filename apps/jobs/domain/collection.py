@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
-from functools import partial
-from itertools import islice
+from functools import cache, partial
+from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -31,11 +31,11 @@ from apps.jobs.domain.proof import Membership, lock_proofs, prove_jobs
 from apps.jobs.domain.records import (
     RECORD_FIELDS,
     clean_text,
+    columns_of,
     differences,
     hour_of,
     key_of,
     record_digests,
-    values_of,
 )
 from apps.jobs.domain.rollups import mark_dirty
 from apps.jobs.enums import FAILED_STATES, RecordSource
@@ -226,11 +226,11 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
     new = [record for key, record in wanted.items() if key not in stored]
     differing = [wanted[key] for key in changed.values()]
     masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules)
-    rows_of = partial(_rows_of, masker=masker, sites=_sites_of([*new, *differing]))
+    to_columns = partial(_columns_of, masker=masker, sites=_sites_of([*new, *differing]))
     lock_proofs(shared=True)
     membership = Membership(cluster)
-    jobs, hours = _insert(cluster, new, rows_of, digest, membership, at)
-    values = dict(zip(changed, rows_of(differing) if differing else (), strict=True))
+    jobs, hours = _insert(cluster, new, to_columns, digest, membership, at)
+    values = dict(zip(changed, _rows(to_columns(differing)) if differing else (), strict=True))
     corrected = 0
     for job in Job.objects.filter(pk__in=changed):
         corrections = differences(job, values[job.pk]) | {"record_digest": digests[changed[job.pk]]}
@@ -255,22 +255,25 @@ def _sites_of(records: Iterable[JobRecord]) -> dict[str, int | None]:
     return {name: sites[cleaned] if cleaned else None for name, cleaned in names.items()}
 
 
-def _rows_of(records: Sequence[JobRecord], *, masker: Masker, sites: Mapping[str, int | None]) -> list[dict[str, Any]]:
-    """Return the values of rows, `site_id` where a record names one; secrets in command line and comment are masked."""
-    rows = values_of(records)
-    for record, row in zip(records, rows, strict=True):
-        for name in ("submit_line", "comment"):  # such as `sbatch --export=TOKEN=…`
-            if row[name]:
-                row[name] = masker.mask_text(row[name])
-        if site := sites[record.site]:
-            row["site_id"] = site
-    return rows
+def _columns_of(
+    records: Sequence[JobRecord], *, masker: Masker, sites: Mapping[str, int | None]
+) -> dict[str, Sequence[Any]]:
+    """Return the values of rows by column, `site_id` None where no site is named; secrets in free text are masked."""
+    columns = columns_of(records)
+    for name in ("submit_line", "comment"):  # such as `sbatch --export=TOKEN=…`
+        columns[name] = [masker.mask_text(text) if text else "" for text in columns[name]]
+    return columns | {"site_id": [sites[record.site] for record in records]}
+
+
+def _rows(columns: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    for row in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, row, strict=True))
 
 
 def _insert(
     cluster: Cluster,
     records: Sequence[JobRecord],
-    rows_of: Callable[[Sequence[JobRecord]], list[dict[str, Any]]],
+    to_columns: Callable[[Sequence[JobRecord]], dict[str, Sequence[Any]]],
     digest: Callable[[JobRecord], str],
     membership: Membership,
     at: datetime,
@@ -281,22 +284,25 @@ def _insert(
     if not records:
         return jobs, hours
     hosts = HostLookup(cluster, records)
+    experiment_of = cache(membership.experiment_of)
     keys = iter(next_keys(Job, len(records)))
-    columns = (*RECORD_FIELDS, "site_id", "experiment_id")
-    given = itemgetter(*columns)
+    names = (*RECORD_FIELDS, "site_id", "experiment_id")
+    given = itemgetter(*names)
 
     def rows() -> Iterator[tuple[Any, ...]]:
         for start in range(0, len(records), _ROWS_AT_ONCE):
             part = records[start : start + _ROWS_AT_ONCE]
-            for key, record, row in zip(islice(keys, len(part)), part, rows_of(part), strict=True):
-                row["experiment_id"] = membership.experiment_of(row["account"], row["user"])
-                row.setdefault("site_id", cluster.site_id)
-                hosts.add_to(row)
-                jobs.append((key, row["state"] in FAILED_STATES))
-                hours.add(hour_of(row["ended_at"]))
-                yield key, cluster.pk, at, digest(record), *given(row)
+            own = list(islice(keys, len(part)))
+            columns = to_columns(part)
+            columns["site_id"] = [site or cluster.site_id for site in columns["site_id"]]
+            columns["experiment_id"] = list(map(experiment_of, columns["account"], columns["user"]))
+            hosts.add_to(columns)
+            jobs.extend(zip(own, map(FAILED_STATES.__contains__, columns["state"]), strict=True))
+            hours.update(map(hour_of, columns["ended_at"]))
+            constant = repeat(cluster.pk, len(part)), repeat(at, len(part))
+            yield from zip(own, *constant, map(digest, part), *given(columns), strict=True)
 
-    copy_rows(Job, ("id", "cluster_id", "collected_at", "record_digest", *columns), rows())
+    copy_rows(Job, ("id", "cluster_id", "collected_at", "record_digest", *names), rows())
     return jobs, hours
 
 

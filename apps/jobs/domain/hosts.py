@@ -1,7 +1,7 @@
 """Hosts as schedulers list them, and what records of jobs lack of theirs: from the job's phases, else from the list."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -77,24 +77,34 @@ class HostLookup:
         listed = rows_where_any(Host, facts, "name", list(names), cluster_id=cluster.pk) if names else []
         self._listed = {name: rest for name, *rest in listed}
 
-    def add_to(self, row: dict[str, Any]) -> None:
-        """Fill `cpu_model` and `host_address` of the row of a job whose record lacks them."""
-        if self._reported and row["started_at"] and not row["cpu_model"]:
-            row["cpu_model"] = self._cpu_model_reported(row)
+    def add_to(self, columns: dict[str, Sequence[Any]]) -> None:
+        """Fill `cpu_model` and `host_address` of the jobs whose records lack them."""
+        if self._reported:
+            facts = (columns[name] for name in ("job_id", "started_at", "ended_at", "experiment_id", "cpu_model"))
+            columns["cpu_model"] = [
+                cpu_model or (self._cpu_model_reported(*rest) if rest[1] else "")
+                for *rest, cpu_model in zip(*facts, strict=True)
+            ]
         if self._listed:
-            cpu_model, address, listed_at = self._listed.get(row["host"], ("", "", None))
-            if listed_at and abs(row["ended_at"] - listed_at) < _LISTED_WITHIN:
-                row["cpu_model"] = row["cpu_model"] or cpu_model
-                row["host_address"] = row["host_address"] or address
+            listed = list(map(self._listed_facts, columns["host"], columns["ended_at"]))
+            for name, found in zip(("cpu_model", "host_address"), zip(*listed, strict=True), strict=True):
+                columns[name] = [own or other for own, other in zip(columns[name], found, strict=True)]
 
-    def _cpu_model_reported(self, row: dict[str, Any]) -> str:
+    def _cpu_model_reported(
+        self, job_id: str, began_at: datetime, ended_at: datetime, of_experiment: int | None
+    ) -> str:
         """Return the CPU model that the job itself has reported last; only for its own experiment, if that is known."""
         found = ""
-        for started_at, experiment, cpu_model in self._reported.get(row["job_id"], ()):
-            own = row["experiment_id"] in (None, experiment)
-            if cpu_model and own and row["started_at"] - AHEAD <= started_at < row["ended_at"] + AHEAD:
+        for started_at, experiment, cpu_model in self._reported.get(job_id, ()):
+            own = of_experiment in (None, experiment)
+            if cpu_model and own and began_at - AHEAD <= started_at < ended_at + AHEAD:
                 found = cpu_model
         return found
+
+    def _listed_facts(self, host: str, ended_at: datetime) -> tuple[str, str]:
+        """Return CPU model and address of a host that was listed near that time."""
+        cpu_model, address, listed_at = self._listed.get(host, ("", "", None))
+        return (cpu_model, address) if listed_at and abs(ended_at - listed_at) < _LISTED_WITHIN else ("", "")
 
 
 def correct_cpu_model(*, phase: JobPhase) -> None:

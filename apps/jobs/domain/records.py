@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from operator import attrgetter
@@ -27,8 +27,8 @@ _RANGES = {
     "IntegerField": (-(2**31), 2**31 - 1),
     "BigIntegerField": (-(2**63), 2**63 - 1),
 }
-#: Known also from the list of hosts, or from the job itself.
-_FROM_ELSEWHERE = {"cpu_model", "host_address"}
+#: Known also from the list of hosts, from the job itself, or from its cluster.
+_FROM_ELSEWHERE = {"cpu_model", "host_address", "site_id"}
 #: Times multiplied by cores must fit too.
 _SECONDS = (0, 2**31 - 1)
 
@@ -38,19 +38,21 @@ def key_of(record: JobRecord | Job) -> Key:
     return record.job_id, record.submitted_at, record.attempt
 
 
-def values_of(records: Sequence[JobRecord]) -> list[dict[str, Any]]:
-    """Return the values of one or more records, made to fit the database, so that an odd one cannot stop the others."""
+def columns_of(records: Sequence[JobRecord]) -> dict[str, Sequence[Any]]:
+    """Return the values of one or more records by field, made to fit the database, so that an odd one stops no other.
+
+    By column, which takes half the time of a dictionary for each record.
+    """
     columns = zip(*map(attrgetter(*RECORD_FIELDS), records), strict=True)
-    fitted = [_fitted(fit, column) for fit, column in zip(_fitters(), columns, strict=True)]
-    return [dict(zip(RECORD_FIELDS, row, strict=True)) for row in zip(*fitted, strict=True)]
+    return dict(zip(RECORD_FIELDS, map(_fitted, _fitters(), columns), strict=True))
 
 
-def _fitted(fit: Callable[[Any], Any] | None, column: Sequence[Any]) -> Iterable[Any]:
+def _fitted(fit: Callable[[Any], Any] | None, column: Sequence[Any]) -> Sequence[Any]:
     """Return a column with each of its different values made to fit once: most repeat in thousands of jobs."""
     if fit is None:
         return column
     values = {value: fit(value) for value in set(column)}
-    return map(values.__getitem__, column)
+    return [values[value] for value in column]
 
 
 def record_of(job: Job) -> JobRecord:
