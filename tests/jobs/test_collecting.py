@@ -5,7 +5,7 @@ import time
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import IntegrityError, connection, transaction
 
 from apps.accounts.domain import save_experiment
 from apps.accounts.models import Experiment
@@ -280,6 +280,44 @@ def test_job_collected_while_its_experiment_is_created_is_claimed(alps, admin, m
     store(alps, record(1, account="sbnd"))
     creating.join()
     assert claimed == [1]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_experiment_deleted_while_a_job_of_it_is_stored_stays(alps, nova, monkeypatch):
+    """Nothing but a trigger keeps it, which waits for the collector."""
+    read, refused = threading.Event(), []
+
+    class Slow(Membership):
+        def __init__(self, cluster):
+            super().__init__(cluster)
+            read.set()
+            time.sleep(0.5)
+
+    def delete():
+        read.wait()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("DELETE FROM accounts_experiment WHERE id = %s", [nova.pk])
+        except IntegrityError as error:
+            refused.append(str(error))
+        connection.close()
+
+    monkeypatch.setattr("apps.jobs.domain.collection.Membership", Slow)
+    deleting = threading.Thread(target=delete)
+    deleting.start()
+    (job,) = store(alps, record(1, account=nova.key))
+    deleting.join()
+    assert job.experiment == nova
+    assert "is still named by jobs" in refused[0]
+    assert Experiment.objects.filter(pk=nova.pk).exists()
+
+
+def test_site_is_deleted_only_while_no_job_names_it(alps):
+    (job,) = store(alps, record(1, site="Geneva"))
+    Site.objects.create(name="Nowhere").delete()
+    with pytest.raises(IntegrityError, match="is still named by jobs"), transaction.atomic():
+        Site.objects.filter(pk=job.site_id)._raw_delete("default")
+    assert list(Site.objects.filter(name__in=["Geneva", "Nowhere"])) == [job.site]
 
 
 def test_locate_log_stores_path_and_how_it_is_known(alps):

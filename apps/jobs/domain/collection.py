@@ -226,8 +226,8 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
     new = [record for key, record in wanted.items() if key not in stored]
     differing = [wanted[key] for key in changed.values()]
     masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules)
-    to_columns = partial(_columns_of, masker=masker, sites=_sites_of([*new, *differing]))
     lock_proofs(shared=True)
+    to_columns = partial(_columns_of, masker=masker, sites=_sites_of([*new, *differing]))
     membership = Membership(cluster)
     jobs, hours = _insert(cluster, new, to_columns, digest, membership, at)
     values = dict(zip(changed, _rows(to_columns(differing)) if differing else (), strict=True))

@@ -99,7 +99,10 @@ class Claims:
 
 
 def lock_proofs(*, shared: bool) -> None:
-    """Hold back, in the caller's transaction, changes of what proofs are based on while jobs are proven."""
+    """Hold back, in the caller's transaction, changes of what proofs are based on while jobs are proven.
+
+    Also holds back, by triggers, the deletion of experiments and sites: what is there can be named by jobs.
+    """
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pg_advisory_xact_lock{'_shared' if shared else ''}(%s)", [_PROOFS_LOCK])
 

@@ -4,6 +4,24 @@ import django.contrib.postgres.indexes
 import django.db.models.deletion
 from django.db import migrations, models
 
+# The lock is that of `lock_proofs`: whoever stores jobs shares it until the commit, and finds those that are there.
+KEEP = """
+create function jobs_job_keeps() returns trigger language plpgsql as $$
+declare used boolean;
+begin
+    perform pg_advisory_xact_lock(4716007);
+    execute format('select exists (select from jobs_job where %I = $1)', tg_argv[0]) into used using old.id;
+    if used then
+        raise foreign_key_violation using message = format('%s %s is still named by jobs', tg_table_name, old.id);
+    end if;
+    return old;
+end $$;
+create trigger jobs_job_keeps_experiment before delete on accounts_experiment
+    for each row execute function jobs_job_keeps('experiment_id');
+create trigger jobs_job_keeps_site before delete on clusters_site
+    for each row execute function jobs_job_keeps('site_id');
+"""
+
 
 class Migration(migrations.Migration):
 
@@ -178,9 +196,9 @@ class Migration(migrations.Migration):
                 ('collected_at', models.DateTimeField()),
                 ('record_digest', models.CharField(blank=True, help_text='Keyed hash of the accounting record: an unchanged one is not processed again.', max_length=32)),
                 ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='clusters.cluster')),
-                ('experiment', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='accounts.experiment')),
+                ('experiment', models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='accounts.experiment')),
                 ('request', models.ForeignKey(blank=True, db_index=False, help_text='Request with this key, if there is one.', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='job_records', to='production.request')),
-                ('site', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='clusters.site')),
+                ('site', models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='clusters.site')),
             ],
             options={
                 'indexes': [models.Index(fields=['-ended_at', '-id'], name='job_newest'), models.Index(fields=['experiment', '-ended_at'], name='job_of_experiment'), models.Index(condition=models.Q(('state__in', ['boot_fail', 'deadline', 'failed', 'node_fail', 'out_of_memory', 'timeout'])), fields=['-ended_at', '-id'], name='job_failed'), models.Index(models.Func(models.F('host'), models.Value('.'), models.Value(1), function='split_part', output_field=models.TextField()), models.OrderBy(models.F('ended_at'), descending=True), name='job_on_host'), models.Index(condition=models.Q(('request_key', ''), _negated=True), fields=['request_key', 'stage', '-ended_at'], name='job_of_request'), models.Index(condition=models.Q(('request_key', ''), _negated=True), fields=['request_key', 'submitted_at'], name='job_of_request_by_begin'), models.Index(condition=models.Q(models.Q(('request_key', ''), _negated=True), ('attempt__gt', 1)), fields=['request_key'], name='job_of_request_again'), models.Index(condition=models.Q(('proof', 'claimed')), fields=['claimed_key'], name='job_claim'), models.Index(condition=models.Q(('proof', 'accepted')), fields=['claimed_key'], name='job_accepted_claim'), models.Index(fields=['user', '-ended_at'], name='job_of_user'), models.Index(condition=models.Q(('exit_code', 0), _negated=True), fields=['exit_code', '-ended_at'], name='job_by_exit_code'), models.Index(condition=models.Q(('request', None), _negated=True), fields=['request'], name='job_with_request'), models.Index(fields=['spool_id', 'cluster'], name='job_in_spool')],
@@ -407,5 +425,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='archivedmonth',
             constraint=models.CheckConstraint(condition=models.Q(('month__day', 1)), name='archived_month_begins'),
+        ),
+        migrations.RunSQL(
+            KEEP,
+            "drop trigger jobs_job_keeps_experiment on accounts_experiment; "
+            "drop trigger jobs_job_keeps_site on clusters_site; drop function jobs_job_keeps();",
         ),
     ]

@@ -23,6 +23,7 @@ from apps.core.errors import InvalidTransition
 from apps.jobs.domain.calendar_months import lock_months, next_month, start_of
 from apps.jobs.domain.months.parquet import copy_into, rows_with, write_rows
 from apps.jobs.domain.months.tables import Table, count_and_digest, limits, links, tables
+from apps.jobs.domain.proof import lock_proofs
 from apps.jobs.domain.rollups import hours_between, mark_dirty
 from apps.jobs.enums import Counted
 from apps.jobs.models import ArchivedMonth, Job
@@ -119,6 +120,7 @@ def restore_month(*, month: date, by: str, at: datetime) -> int:
     meanwhile stay as they are too, and then the hours of the month are counted anew.
     """
     lock_months()
+    lock_proofs(shared=True)  # so that experiments and sites which are there stay
     archived = ArchivedMonth.objects.select_for_update().filter(month=month).first()
     if archived is None or archived.dropped_at is None:
         raise InvalidTransition(f"{month:%Y-%m} is not dropped.")
