@@ -7,6 +7,7 @@ last tenth divided by those of the first; `repeat_per_s`, records that are there
 """
 
 import argparse
+import gc
 import json
 import os
 import resource
@@ -41,6 +42,7 @@ def measured(count):
     cluster = jobs.clusters[0]
     rows = [jobs.row(number, count) for number in range(count)]
     batches = list(chunks([_record(row) for row in rows]))
+    gc.freeze()  # a collector does not hold the records of all batches
     stored = []
     for batch in batches:
         begun = time.perf_counter()

@@ -51,11 +51,28 @@ def test_stage_moves_by_keyboard(transactional_db, nova, liaison, open_as):
     made = draft(liaison, nova)
     page = open_as(liaison)
     page.goto(f"/requests/{made.key}/edit/")
-    page.get_by_label("Name", exact=True).nth(1).focus()
+    page.locator("#stage-2 > .fold > summary").focus()
     page.keyboard.press("Alt+ArrowUp")
     page.wait_for_function("document.querySelector('#id_stages-0-name').value === 'simulation'")
     assert page.evaluate("document.activeElement.id") == "id_stages-0-name"
     assert page.problems == []
+
+
+def test_stages_are_rows_that_open_where_something_is_to_do(transactional_db, nova, liaison, open_as):
+    made = draft(liaison, nova)
+    page = open_as(liaison)
+    page.goto(f"/requests/{made.key}/edit/")
+    names, configurations = page.get_by_label("Name", exact=True), page.get_by_label("Configuration")
+    expect(names.first).not_to_be_visible()
+    page.locator("#stage-2 > .fold > summary").press("Enter")
+    configurations.nth(1).fill("g4_new.fcl")
+    expect(page.locator("#row-1")).to_contain_text("g4_new.fcl")
+    names.nth(1).fill("")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    page.get_by_text("problem to fix").wait_for()
+    expect(names.nth(1)).to_be_visible()
+    expect(names.first).not_to_be_visible()
+    expect(configurations.nth(1)).to_have_value("g4_new.fcl")
 
 
 @pytest.mark.parametrize("javascript", [True, False])

@@ -106,13 +106,26 @@ class StageForm(TickedForm):
 
     def __init__(self, *args: Any, workflow: Workflow, services: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.type = workflow.stage(self.data.get(self.add_prefix("kind"), ""))
+        self.workflow, self.type = workflow, workflow.stage(self.data.get(self.add_prefix("kind"), ""))
+        #: Whether the page shows its fields, not only its row.
+        self.unfolds = False
+        #: Its step, for the number of its problems.
+        self.step: Any = None
         own = [(NONE, "None"), *services]
         for argument in self.type.arguments:
             self.fields[argument.name] = field_of(argument, own if argument.shared else services)
 
+    def title(self) -> str:
+        """Return what the stage is called while it has no name."""
+        return self.type.title if len(self.workflow.stages) > 1 else "unnamed"
+
+    def is_complete(self) -> bool:
+        """Whether the fields of its own that it shows are filled in."""
+        own = (*self.first_fields(), *self.more_fields())
+        return all(field.value() for field in own if self._is_required(field))
+
     def first_fields(self) -> list[forms.BoundField]:
-        """Return the fields that are always in sight."""
+        """Return the fields that are in sight once the stage is."""
         return [field for field in self.visible_fields() if field.name in FIRST]
 
     def more_fields(self) -> list[forms.BoundField]:
@@ -221,6 +234,18 @@ class RequestForms:
                 self.loose += [message for message in messages if message not in self.loose]
             elif (id(form), name) not in marked:
                 form.add_error(name, [one for one in messages if one not in form.errors.get(name, ())])
+
+    def unfold(self, focus: int | None = None) -> None:
+        """Show the fields of the stages in which something is to do, and of the one with the `focus`.
+
+        That is a problem, advice, a discussion; of the stages that are only incomplete, the first.
+        """
+        incomplete = next((form for form in self.stages.forms if not form.is_complete()), None)
+        for position, form in enumerate(self.stages.forms):
+            marked = any(
+                field.errors or is_marked(field) for field in form.visible_fields() if field.name not in RESOURCES
+            )
+            form.unfolds = form is incomplete or marked or position == focus or len(self.stages.forms) == 1
 
     def place_of(self, path: str) -> tuple[str, str]:
         """Return anchor and label of a path; those of the stages if there is no field."""

@@ -51,13 +51,15 @@ def review_context(
     """
     content = forms.content
     requesters = {user.pk} | (wanted.requester_ids if wanted else set())
-    figures = [*estimate.stages, *[None] * len(content.stages)]
+    count = len(forms.stages.forms)
+    figures = [*estimate.stages, *[None] * count]
+    stages = [*content.stages, *[StageContent()] * count]  # input of which nothing can be read is shown too
     is_open = wanted is None or wanted.approved_at is None
     return {
         "prospects": prospects_of_draft(experiment, content, estimate, request=wanted, at=at)
         if experiment and is_open
         else {},
-        "resources": list(zip(forms.stages.forms, content.stages, figures, strict=False)),
+        "resources": list(zip(forms.stages.forms, stages, figures, strict=False)),
         "review": Review(
             experiment=experiment,
             content=content,

@@ -34,7 +34,7 @@ class Step:
 def steps_of(
     forms: RequestForms, findings: Iterable[Finding] | None = None, empty: Iterable[Finding] = ()
 ) -> list[Step]:
-    """Return the steps in the order of the form; without `findings` the checks did not run."""
+    """Return the steps in the order of the form, and give each stage its own; without `findings` no checks ran."""
     steps = {step.anchor: step for step in _steps(forms)}
     for one in findings or ():
         step = steps[_section(forms, one.path)]
@@ -44,6 +44,8 @@ def steps_of(
         steps[_section(forms, path)].empty += 1
     for step in steps.values():
         step.is_checked = findings is not None
+    for number, form in enumerate(forms.stages.forms, start=1):
+        form.step = steps[f"stage-{number}"]
     last = steps[REVIEW]
     last.is_checked = last.is_checked and not any(step.errors or step.empty for step in steps.values())
     return list(steps.values())

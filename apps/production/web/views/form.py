@@ -198,6 +198,7 @@ class FormPage:
         for thread in threads:
             if thread.is_open:
                 forms.mark(thread.first.field)
+        forms.unfold(focus)
         at, experiment = timezone.now(), self._experiment()
         figures = (
             found.estimate if found else estimate_for(forms.content, experiment, at) if experiment else NO_ESTIMATE
