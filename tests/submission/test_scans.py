@@ -10,6 +10,7 @@ import pytest
 from apps.production.enums import Verb
 from apps.progress.domain.progress import progress_now
 from apps.submission.domain import dispatch
+from apps.submission.domain.acceptance import accept_stage
 from apps.submission.domain.assignment import assign_request, retry_failed
 from apps.submission.domain.bundle import write_bundle
 from apps.submission.domain.plan import plan_next
@@ -79,6 +80,41 @@ def test_progress_is_that_of_each_point(running, approver, end_jobs):
     assert (again_point.failed, again_point.in_scheduler) == (0, 1)
 
 
+def test_a_point_goes_on_once_its_own_jobs_are_complete(running, approver, end_jobs):
+    arrays = [step(running) for _ in range(3)]
+    end_jobs(arrays[1])
+    end_jobs(arrays[0], failed={1})
+    dispatch.refresh_progress(cluster=running.cluster, at=LATER)
+    second = step(running)
+    assert (second.position, second.first, second.tasks) == (1, 2, 2)
+    assert "OPSPORTAL_POINT=2" in second.script
+    assert step(running) is None, "job 1 of the first point has failed, and the third runs"
+
+    end_jobs(arrays[2])
+    dispatch.refresh_progress(cluster=running.cluster, at=LATER)
+    third = step(running)
+    assert (third.position, third.first) == (1, 4)
+    retry_failed(request=running.request, position=0, by=approver, at=LATER, reason="503")
+    again = dispatch.send(submission=dispatch.claim_next(cluster=running.cluster, at=LATER), at=LATER)
+    assert step(running) is None
+    end_jobs(again)
+    dispatch.refresh_progress(cluster=running.cluster, at=LATER)
+    first = step(running)
+    assert (first.position, first.first, first.tasks) == (1, 0, 2)
+    assert step(running) is None
+
+
+def test_an_accepted_stage_lets_every_point_go_on(running, approver, end_jobs):
+    arrays = [step(running) for _ in range(3)]
+    for array in arrays:
+        end_jobs(array, failed={0})
+    dispatch.refresh_progress(cluster=running.cluster, at=LATER)
+    assert step(running) is None
+    accept_stage(request=running.request, position=0, by=approver, at=LATER, reason="enough")
+    assert [step(running).first for _ in range(3)] == [0, 2, 4]
+    assert step(running) is None
+
+
 def test_a_test_runs_the_first_point(scanning, cluster, approver):
     assignment = assign_request(request=scanning("queued"), cluster=cluster, by=approver, at=AT, verb=Verb.TEST)
     sent = plan_next(assignment=assignment, at=AT)
@@ -95,7 +131,8 @@ def test_the_bundle_has_a_script_for_each_point(scanning):
     lines = texts[f"{request.key}/submit.sh"].splitlines()
     sent = [line.rpartition("stage-")[2].rstrip(")") for line in lines if "sbatch" in line]
     assert sent == [f"{stage}-point-{point}.sh {2 * point - 2}" for stage in (1, 2) for point in (1, 2, 3)]
-    assert sum("--dependency" in line for line in lines) == 2, "the next stage waits for all points"
+    waits = [line.partition("--dependency=afterok$")[2].partition('"')[0] for line in lines if "sbatch" in line]
+    assert waits == ["", "", "", *(f"stage_1_point_{point}" for point in (1, 2, 3))]
 
 
 def test_progress_of_other_requests_has_no_points(make):

@@ -16,7 +16,8 @@ from apps.submission.domain.scripts import StagePlan, plan_stage, write_script
 ARRAY_SIZE = 1000
 _README = """Jobs of {key}: {title}
 
-submit.sh sends every stage with sbatch, each to start when all jobs of the one before have completed:
+submit.sh sends every stage with sbatch, each to start when all jobs of the one before have completed, of a
+parameter scan those of the same point:
 
     ./submit.sh [options of sbatch for every stage, such as --account=nova --partition=long]
 
@@ -66,11 +67,13 @@ def _script_name(plan: StagePlan) -> str:
 
 
 def _submit_script(plans: list[StagePlan]) -> str:
-    lines = ["#!/bin/bash", "set -eu", 'cd -- "$(dirname -- "$0")"', "after=()"]
+    lines = ["#!/bin/bash", "set -eu", 'cd -- "$(dirname -- "$0")"']
     for plan in plans:
         environment = {name: text for name, text in plan.variables.items() if name != "OPSPORTAL_RELEASE"}
         lines += [f"export {name}={shlex.quote(text)}" for name, text in environment.items()]
-        lines += ["ids="] if plan.point == 0 else []
+        mine = f"stage_{plan.position + 1}_point_{plan.point + 1}"
+        after = f'"--dependency=afterok$stage_{plan.position}_point_{plan.point + 1}" ' if plan.position else ""
+        lines += [f"{mine}="]
         jobs = range(plan.jobs)[plan.point * plan.jobs_each :][: plan.jobs_each]
         for first in jobs[::ARRAY_SIZE]:
             job = BatchJob(
@@ -81,8 +84,6 @@ def _submit_script(plans: list[StagePlan]) -> str:
                 memory_bytes=plan.memory_bytes,
                 environment=environment,
             )
-            options = shlex.join(options_of(job))
-            sbatch = f'sbatch {options} "${{after[@]}}" "$@" {_script_name(plan)} {first}'
-            lines += [f"id=$({sbatch})", 'ids="$ids:${id%%;*}"', f'echo "stage {plan.position + 1}: job $id"']
-        lines += ['after=("--dependency=afterok$ids")'] if plan.point == plan.points - 1 else []
+            sbatch = f'sbatch {shlex.join(options_of(job))} {after}"$@" {_script_name(plan)} {first}'
+            lines += [f"id=$({sbatch})", f'{mine}="${mine}:${{id%%;*}}"', f'echo "stage {plan.position + 1}: job $id"']
     return "\n".join(lines) + "\n"

@@ -45,23 +45,23 @@ def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
 
 
 def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
+    """Plan jobs of the first stage that has some at a point whose previous stage is complete.
+
+    The points are those of a scan, each with an equal share of the jobs; any other request has one.
+    """
+    scan = read_scan(request.scan)
+    ready: Sequence[int] = range(scan.count)
     for standing in standings_of(request):
-        stage = standing.stage
-        if standing.acceptance is None:
-            if standing.is_waiting:
-                return None
-            wanted, first = stage.jobs or 0, standing.first_free
-            if first < wanted or not wanted:
-                if hold_of(request, stage):
-                    return None
-                # No array has jobs of two points of a scan: its script is that of one.
-                each = read_scan(request.scan).jobs_each(wanted)
-                tasks = min(array_size(assignment, options_of(assignment.cluster)), wanted - first, each - first % each)
-                return _plan(assignment, plans_of(request, job=first)[stage.position], at, first=first, tasks=tasks)
-            if standing.completed < wanted:
-                return None
+        stage, points, each = standing.stage, standing.points(scan), scan.jobs_each(standing.stage.jobs)
+        begun = [point for point in ready if points[point].planned < each]
+        if begun and not (standing.acceptance or standing.is_waiting or hold_of(request, stage)):
+            # No array has jobs of two points: its script is that of one.
+            first = begun[0] * each + points[begun[0]].planned
+            tasks = min(array_size(assignment, options_of(assignment.cluster)), (begun[0] + 1) * each - first)
+            return _plan(assignment, plans_of(request, job=first)[stage.position], at, first=first, tasks=tasks)
         if not standing.is_located:  # the next stage reads its outputs from the catalogue
             return None
+        ready = [n for n in ready if standing.acceptance or points[n].completed >= each]
     return None
 
 

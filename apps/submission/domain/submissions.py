@@ -17,6 +17,7 @@ from apps.core.errors import NotAllowed
 from apps.jobs.domain.proof import SKEW
 from apps.jobs.models import Job
 from apps.production.domain.actors import may
+from apps.production.domain.content.scan import Scan
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import must_be_located
 from apps.production.domain.priority.ranks import by_place
@@ -187,6 +188,14 @@ def failed_of(submission: Submission, *, verdict: str = "") -> list[int]:
 
 
 @dataclass
+class PointStanding:
+    """How many jobs of a stage at one point of a scan are in an array, and how many have completed."""
+
+    planned: int = 0
+    completed: int = 0
+
+
+@dataclass
 class StageStanding:
     """The submissions of one stage."""
 
@@ -230,6 +239,15 @@ class StageStanding:
     def first_free(self) -> int:
         """Return the number of the first job in no array."""
         return max((s.first + s.tasks for s in self.submissions if s.retry_of_id is None), default=0)
+
+    def points(self, scan: Scan) -> list[PointStanding]:
+        """Return the standing of each point of a scan; of its only one without a scan."""
+        found = [PointStanding() for _ in range(scan.count)]
+        for submission in self.submissions:
+            point = found[min(submission.first // scan.jobs_each(self.stage.jobs), scan.count - 1)]
+            point.completed += submission.completed
+            point.planned += 0 if submission.retry_of_id else submission.tasks
+        return found
 
     @property
     def to_retry(self) -> int:
