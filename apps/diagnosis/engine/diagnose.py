@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from apps.diagnosis import wording
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, LogClassifier, Outage, Reason, Verdict
 from apps.diagnosis.engine.chain import counted, one_reading
+from apps.diagnosis.engine.condor_events import with_events
 from apps.diagnosis.engine.plain_lines import is_binary
 from apps.diagnosis.engine.survey import Survey
 from apps.diagnosis.engine.tail import BUDGET_BYTES, WHOLE, WHOLE_BYTES, LogPart, read_back
@@ -59,6 +60,7 @@ def diagnose(
 
     A classifier that raises is logged and named in the reasons; the others still count.
     """
+    facts = with_events(facts, blocks)
     findings = [_classify(name, classifiers[name], facts, block) for block in blocks for name in sorted(classifiers)]
     all_reasons = [*reasons, *(reason for finding in findings for reason in finding.reasons)]
     for block in blocks:

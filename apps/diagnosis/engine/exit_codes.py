@@ -50,6 +50,11 @@ def shipped() -> tuple[ExitCode, ...]:
     return read_exit_codes(BUILT_IN.read_text(), BUILT_IN.name)
 
 
+def known_codes(facts: JobFacts) -> tuple[ExitCode, ...]:
+    """Return the meanings to choose from."""
+    return shipped() if facts.exit_codes is None else facts.exit_codes
+
+
 def numbers_of(facts: JobFacts) -> Iterator[tuple[CodeKind, int]]:
     """Yield what the job ended with: its signal, its exit code, a hold code or a status of Torque as the reason."""
     if facts.signal:
@@ -77,5 +82,5 @@ def _applies(code: ExitCode, facts: JobFacts) -> bool:
 
 def certain_meaning(facts: JobFacts) -> ExitCode | None:
     """Return what the job's code means where that is certain: the most specific meaning, if it is a certain one."""
-    found = meanings_of(facts, shipped() if facts.exit_codes is None else facts.exit_codes)
+    found = meanings_of(facts, known_codes(facts))
     return found[0] if found and found[0].certain else None

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis import wording
 from apps.diagnosis.engine.base import JobFacts
-from apps.diagnosis.engine.exit_codes import certain_meaning
-from apps.diagnosis.enums import Category, CodeScope, Confidence, ReasonKind
+from apps.diagnosis.engine.exit_codes import certain_meaning, known_codes, meanings_of
+from apps.diagnosis.enums import Category, CodeKind, CodeScope, Confidence, ReasonKind
 from apps.diagnosis.wording import Wording
 
 TIME_LIMIT_STATES = frozenset({JobState.TIMEOUT, JobState.DEADLINE})
@@ -93,6 +93,16 @@ def _killed_from_outside(facts: JobFacts, number: int) -> Fact | None:
 
 def _near(used: int | None, limit: int | None) -> bool:
     return bool(used and limit and used >= NEAR_LIMIT * limit)
+
+
+def held(facts: JobFacts) -> Fact | None:
+    """Return what the hold code of a job means, even if it can mean several things; None without one."""
+    codes = (code for code in meanings_of(facts, known_codes(facts)) if code.kind is CodeKind.HOLD)
+    code = next((code for code in codes if code.category is not Category.UNKNOWN), None)
+    if code is None:
+        return None
+    confidence = Confidence.MEDIUM if code.certain else Confidence.LOW
+    return Fact(code.category, confidence, wording.exit_code(code), ReasonKind.EXIT_CODE)
 
 
 def known_exit_code(facts: JobFacts) -> Fact | None:

@@ -101,6 +101,7 @@ def _best_candidate(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Ou
         _from_fact(killed) if at_limit else None,
         None if succeeded else _from_hits(ranked, {Role.GENERIC}),
         _from_fact(killed),
+        _from_fact(facts_of.held(facts)),
         None if succeeded else _from_hits(ranked, {Role.SYMPTOM, Role.CONSEQUENCE}),
         None if succeeded else _from_outages(outages),
         _from_fact(facts_of.known_exit_code(facts)),
