@@ -14,7 +14,15 @@ from apps.diagnosis.domain.log_page.outline import levels_in, phases_in
 from apps.diagnosis.domain.packs.changes import decide_pack, propose_pack
 from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.domain.packs.reading import read_pack
-from apps.diagnosis.models import ExitCodeMeaning, ExperimentPack, KnownError, KnownErrorChange, LogHarvest, Verdict
+from apps.diagnosis.models import (
+    Evidence,
+    ExitCodeMeaning,
+    ExperimentPack,
+    KnownError,
+    KnownErrorChange,
+    LogHarvest,
+    Verdict,
+)
 
 SAMPLE_FILE = Path(__file__).parents[2] / "docs" / "experiment-pack.yaml"
 SAMPLE = SAMPLE_FILE.read_text()
@@ -75,6 +83,15 @@ def test_phases_and_levels_of_the_pack_in_force(make_job, client, liaison, appro
     both = phases_in(b"phase 1/2: a\n>>> 2026-11-20T07:00:00 step b\n<<< step done in 3 s\n", 0, markers)
     assert [phase.name for phase in both] == ["a", "b"]
     assert (both[0].end, both[1].seconds) == (13, 3)
+
+
+def test_levels_of_a_pack_count_in_verdicts(make_job, approver, at):
+    log = "E/ beam: magnet 7 does not ramp\nW/ OSError: [Errno 112] Host is down\nbye\n"
+    assert verdict_on(make_job(1, log=log), at).verdict == "service"
+    in_force(SAMPLE, approver, at)
+    verdict = verdict_on(make_job(2, log=log), at)
+    assert (verdict.verdict, verdict.cause) == ("code", "ERROR-LINE")
+    assert "magnet 7" in Evidence.objects.get(harvest__job=verdict.job).text
 
 
 FAULTS = {

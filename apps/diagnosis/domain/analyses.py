@@ -18,6 +18,7 @@ from apps.diagnosis.domain.facts import codes_of_jobs, facts_of, outages_during_
 from apps.diagnosis.domain.known_errors.current import current_classifiers
 from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.domain.log_windows import block_of
+from apps.diagnosis.domain.packs.current import levels_of
 from apps.diagnosis.domain.posted_logs import posted_block, posted_by
 from apps.diagnosis.domain.success_samples import with_novel_lines
 from apps.diagnosis.engine.base import Block, ExitCode, LogClassifier, Outage, Reason
@@ -45,7 +46,7 @@ EVIDENCE_LIMIT = 200
 class Context:
     """What jobs are judged with, fetched at once for many.
 
-    Attempts, outages and the logs that jobs posted are by ID of the job.
+    Attempts, outages and the logs that jobs posted are by ID of the job, level formats by ID of the experiment.
     """
 
     classifiers: Mapping[str, LogClassifier]
@@ -53,6 +54,7 @@ class Context:
     outages: Mapping[int, Sequence[Outage]]
     exit_codes: tuple[ExitCode, ...]
     posted: Mapping[int, Mapping[Stream, PostedLog]]
+    levels: Mapping[int | None, tuple[tuple[str, str], ...]]
 
     @classmethod
     def of(cls, jobs: Sequence[Job]) -> Self:
@@ -63,6 +65,7 @@ class Context:
             outages_during_jobs(jobs),
             codes_of_jobs(jobs),
             posted_by(jobs),
+            levels_of({job.experiment_id for job in jobs}),
         )
 
 
@@ -211,7 +214,7 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
         why = wording.LOG_PATH_UNKNOWN if job.started_at else wording.NEVER_STARTED
         reasons.append(Reason(ReasonKind.LOG, why))
     found = diagnose(
-        facts_of(job, codes=context.exit_codes),
+        replace(facts_of(job, codes=context.exit_codes), levels=context.levels[job.experiment_id]),
         blocks,
         classifiers=context.classifiers,
         outages=context.outages[job.pk],

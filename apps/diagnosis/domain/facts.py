@@ -12,6 +12,7 @@ from apps.clusters.domain import log_url_of
 from apps.clusters.schedulers.base import JobState
 from apps.clusters.schedulers.environment import variables_in
 from apps.diagnosis.domain.exit_codes import codes_for, codes_of
+from apps.diagnosis.domain.packs.current import levels_of
 from apps.diagnosis.engine.base import ExitCode, JobFacts, Outage
 from apps.diagnosis.engine.exit_codes import numbers_of
 from apps.diagnosis.enums import Overlap, Stream
@@ -43,6 +44,11 @@ def facts_of(job: Job, *, codes: tuple[ExitCode, ...] | None = None) -> JobFacts
         requested_memory_bytes=job.requested_memory_bytes,
     )
     return replace(facts, exit_codes=codes_for(facts) if codes is None else codes)
+
+
+def facts_for_logs(job: Job) -> JobFacts:
+    """Return the facts with which the logs of one job are judged: also how its experiment marks levels."""
+    return replace(facts_of(job), levels=levels_of([job.experiment_id])[job.experiment_id])
 
 
 def codes_of_jobs(jobs: Iterable[Job]) -> tuple[ExitCode, ...]:

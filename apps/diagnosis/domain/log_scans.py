@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from apps.diagnosis.domain.attempts import attempts_of, open_own_log
-from apps.diagnosis.domain.facts import facts_of
+from apps.diagnosis.domain.facts import facts_for_logs
 from apps.diagnosis.domain.known_errors.current import current_classifiers
 from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.engine.base import Block, Hit
@@ -27,7 +27,7 @@ def scan_logs(*, job: Job, at: datetime) -> LogScan:
     blocks = [block for stream, path in locate_logs(job=job, at=at) if (block := _read(job, stream, path)) is not None]
     if not blocks:
         return LogScan(read=False)
-    found = diagnose(facts_of(job), blocks, classifiers=current_classifiers())
+    found = diagnose(facts_for_logs(job), blocks, classifiers=current_classifiers())
     return LogScan(read=True, hits=tuple(hit for hit in found.hits if hit.pattern.role is Role.CAUSE))
 
 

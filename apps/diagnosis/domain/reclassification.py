@@ -15,7 +15,7 @@ from apps.core.domain.workflow import move
 from apps.core.errors import NotAllowed
 from apps.diagnosis.domain.analyses import evidence_of
 from apps.diagnosis.domain.decisions import Decision, store_verdicts
-from apps.diagnosis.domain.facts import facts_of, outages_during_job
+from apps.diagnosis.domain.facts import facts_for_logs, facts_of, outages_during_job
 from apps.diagnosis.domain.known_errors.current import current
 from apps.diagnosis.domain.log_windows import block_of
 from apps.diagnosis.engine.base import Block
@@ -133,7 +133,7 @@ def _reclassify(verdict: Verdict, apply: bool, catalogue: Catalogue, at: datetim
         return ""
     job = verdict.job
     used = {**classifiers(), Catalogue.name: catalogue}
-    found = diagnose(facts_of(job), blocks, classifiers=used, outages=outages_during_job(job))
+    found = diagnose(facts_for_logs(job), blocks, classifiers=used, outages=outages_during_job(job))
     decided = found.verdict
     cause = decided.cause.pattern.id[:64] if decided.cause else ""
     if (verdict.machine_verdict, verdict.cause) == (decided.verdict, cause):

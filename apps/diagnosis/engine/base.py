@@ -48,7 +48,8 @@ class ExitCode:
 class JobFacts:
     """The scheduler's facts about one attempt of a job. None and "" mean unknown.
 
-    `exit_codes` are the meanings to choose from; None: those shipped.
+    `exit_codes` are the meanings to choose from; None: those shipped. `levels` are the experiment's own formats: level
+    (`error`, `warning`, `debug`) and expression of lines that have it; the first that matches counts.
     """
 
     scheduler: str = ""
@@ -64,6 +65,7 @@ class JobFacts:
     max_memory_bytes: int | None = None
     requested_memory_bytes: int | None = None
     exit_codes: tuple[ExitCode, ...] | None = None
+    levels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

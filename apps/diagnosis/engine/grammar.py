@@ -3,17 +3,17 @@
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
 
 import re2
 
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern
-from apps.diagnosis.engine.catalogue import text_of
+from apps.diagnosis.engine.catalogue import compile_pattern, text_of
 from apps.diagnosis.engine.chunks import Chunk, LineNumbers, matching_lines
 from apps.diagnosis.engine.matchers import Matcher, Re2Matcher, latin_options, matcher_of_large_logs
 from apps.diagnosis.engine.messages import Meaning, meanings_of
-from apps.diagnosis.engine.plain_lines import LINE_CHARACTERS, peel
+from apps.diagnosis.engine.plain_lines import LINE_CHARACTERS, Line, peel
 from apps.diagnosis.engine.traces import Message, trace_at
 from apps.diagnosis.enums import ADVICE_OF, VERDICT_OF, Category, Role
 
@@ -86,6 +86,31 @@ def _last_candidates(candidate: re2._Regexp, matcher: Matcher, text: bytes) -> l
     return found[-CANDIDATES:]
 
 
+class OwnLevels:
+    """How an experiment marks levels; with marks of errors, what lines are worth a look then."""
+
+    def __init__(self, levels: Sequence[tuple[str, str]]) -> None:
+        self._levels = [(level.upper(), compile_pattern(regex)) for level, regex in levels]
+        errors = [f"(?:{regex})" for level, regex in levels if level == "error"]
+        regex = "|".join([*errors, f"(?:{_CANDIDATE})"])
+        self.candidate = compile_pattern(regex) if errors else None
+        self.matcher = Re2Matcher([regex]) if errors else None
+
+    def peel(self, text: str) -> Line:
+        """Take the prefixes off a line: that of the experiment's own level, which counts first, and all others."""
+        data = text.encode()
+        for level, regex in self._levels:
+            if match := regex.search(data):
+                own = match.end() if match.start() == 0 else 0
+                return peel(data[own:].decode(errors="replace"))._replace(level=level)
+        return peel(text)
+
+
+@lru_cache(maxsize=100)
+def _own_levels(levels: tuple[tuple[str, str], ...]) -> OwnLevels:
+    return OwnLevels(levels)
+
+
 class Grammar:
     """The classifier of last resort: it reads the end of a log by its form."""
 
@@ -99,7 +124,9 @@ class Grammar:
 
     def classify(self, facts: JobFacts, block: Block) -> Findings:
         """Return the errors at the end of `block`, in log order."""
-        window = Window(block, self._candidate, self._large if len(block.data) >= WINDOW_BYTES else self._set)
+        matcher = self._large if len(block.data) >= WINDOW_BYTES else self._set
+        levels = _own_levels(facts.levels)
+        window = Window(block, levels.candidate or self._candidate, levels.matcher or matcher)
         if not window.rows:
             return Findings()
         last = window.rows[-1] + 40
@@ -116,14 +143,14 @@ class Grammar:
             else:
                 said = [Message(row, text[row])]
             for message in said:
-                found = self._meaning(message, in_trace=trace is not None)
+                found = self._meaning(message, levels, in_trace=trace is not None)
                 if found:
                     hits.append(_hit(found, window, message, block))
         return Findings(hits=tuple(_distinct(hits)))
 
-    def _meaning(self, message: Message, *, in_trace: bool) -> Meaning | None:
+    def _meaning(self, message: Message, levels: OwnLevels, *, in_trace: bool) -> Meaning | None:
         """Return what a message means; None if it is no error."""
-        line = peel(message.text)
+        line = levels.peel(message.text)
         quiet = line.level in QUIET_LEVELS and not in_trace
         if quiet and not _SIGNAL.search(line.message):
             return None
