@@ -134,6 +134,7 @@ class Catalogue:
         self._quiet = {
             index for index, pattern in enumerate(self.patterns) if pattern.role is Role.NOISE or pattern.passive
         }
+        self._particular = [index for index, pattern in enumerate(self.patterns) if pattern.experiment]
         self._noise_set = self._matcher(self._noise)
         self._regexes = [compile_pattern(pattern.regex) for pattern in self.patterns]
         try:
@@ -163,7 +164,7 @@ class Catalogue:
         """
         seen: Counter[int] = Counter()
         patterns: Sequence[int] = range(len(self.patterns))
-        wanted = {index for index in patterns if self._applies(index, facts)}
+        wanted = set(patterns).difference(index for index in self._particular if not self._applies(index, facts))
 
         def skip(begin: int, end: int) -> int:
             first = (first for place, first in matcher.match(block.data, begin, end).items() if place in wanted)
@@ -206,15 +207,15 @@ class Catalogue:
         A line counts if it matches by itself, and is not silenced by noise.
         """
         regex, audible = self._regexes[index], index in self._quiet
-        lines: list[tuple[int, bytes]] = []
+        lines: list[tuple[int, bytes, re2._Match]] = []
         for start, line in matching_lines(regex, chunk.text, begin):
             if not last and len(lines) == room:
                 break
-            if (audible or not self._is_noise(line, facts)) and regex.search(line):
-                lines.append((start, line))
-        for start, line in lines[-room:]:
+            if (audible or not self._is_noise(line, facts)) and (match := regex.search(line)):
+                lines.append((start, line, match))
+        for start, line, match in lines[-room:]:
             place, number = chunk.place_of(start)
-            found.add(place, index, self._hit(index, line, place, number, found.stream))
+            found.add(place, index, self._hit(index, line, match, place, number, found.stream))
         return min(len(lines), room)
 
     def _is_noise(self, line: bytes, facts: JobFacts) -> bool:
@@ -226,8 +227,7 @@ class Catalogue:
     def _matcher(self, patterns: Sequence[int]) -> Re2Matcher:
         return Re2Matcher([self.patterns[index].regex for index in patterns])
 
-    def _hit(self, index: int, line: bytes, offset: int, number: int | None, stream: Stream) -> Hit:
-        match = self._regexes[index].search(line)
+    def _hit(self, index: int, line: bytes, match: re2._Match, offset: int, number: int | None, stream: Stream) -> Hit:
         start, end = match.span()
         fields = {text_of(name): text_of(value) for name, value in match.groupdict().items() if value}
         text = text_of(_excerpt(line, start, end))

@@ -70,6 +70,8 @@ def numbers_of(facts: JobFacts) -> Iterator[tuple[CodeKind, int]]:
 def meanings_of(facts: JobFacts, codes: Iterable[ExitCode]) -> list[ExitCode]:
     """Return what the codes of a job can mean, the most specific first."""
     numbers = list(numbers_of(facts))
+    if not numbers:
+        return []
     found = [code for code in codes if (code.kind, code.number) in numbers and _applies(code, facts)]
     return sorted(found, key=lambda code: (_BY_SCOPE.index(code.scope), numbers.index((code.kind, code.number))))
 
