@@ -51,6 +51,37 @@ CASES = {
         "service",
         4,
     ),
+    "message of MATLAB": (
+        "{\bIndex exceeds array bounds.\n\nError in cocluster (line 38)\ntmpA = A(1, 2);\n\n}\b\n",
+        "code",
+        1,
+    ),
+    "message of a function of MATLAB": (
+        "{\bError using load\nUnable to read file '/data/run 7.mat'. No such file or directory.\n\n}\b\n",
+        "code",
+        2,
+    ),
+    "task of Nextflow that a program's status explains": (
+        (
+            "Caused by:\n  Process `FETCH` terminated with an error exit status (56)\n\n"
+            "Command executed:\n\n  curl -L https://data.example.org/a.gz -o a.gz\n\nCommand exit status:\n  56\n"
+        ),
+        "service",
+        2,
+    ),
+    "command that was not there, told calmly": (
+        "18:49:57,550 [Runner] [INFO ]  Exit code: 127\n18:49:57,551 [Runner] [INFO ]  Removing a folder\n",
+        "code",
+        1,
+    ),
+    "file that an old client of XRootD was refused": (
+        (
+            "200612 14:32:22 222869 Xrd: CheckErrorStatus: Server [se.example.org] declared: Unable to access file; "
+            "file does not exist.(error code: 3011)\n"
+        ),
+        "service",
+        1,
+    ),
     "file that a killed process did not write": (
         "sh: line 1:  2597 Killed    ./align in.fa > out.sai\nmd5sum: out.sai: No such file or directory\n",
         "resource",

@@ -47,12 +47,14 @@ _ERROR_LINE = (
     r"|failed (?:to|with|on|at|for)\b|undefined reference|not recognized|not allowed|must be|no match for"
     r"|is not defined)|(?i)\b(?:internal|fatal|runtime|syntax|severe) (?:error|exception)\b|(?i)\bfailed[.!]?$"
 )
-#: Signals are told calmly by launchers, and say nevertheless that a process died.
-_SIGNAL = re.compile(r"(?i)(?:exit|return) ?(?:code|status)?:? ?-\d|segfault|\bsignal:? (?:4|6|7|8|9|11)\b")
+#: Signals, and that a command could not be run, are told calmly by launchers, and end a process nevertheless.
+_SIGNAL = re.compile(
+    r"(?i)(?:exit|return) ?(?:code|status)?:? ?(?:-\d|12[67]\b)|segfault|\bsignal:? (?:4|6|7|8|9|11)\b"
+)
 #: A prefix without a message, and rulers.
 _EMPTY = re.compile(r"[\w.\-\[\]]{0,80}:?[\s\W]*$")
 #: Columns of numbers and names of files that speak of errors, and what is tried again.
-_NUMBERS = re.compile(r"(?i)errors?\s?[:=]\s?[-+]?[\d.]|stderr|\.err\b|\berror\.log|retry")
+_NUMBERS = re.compile(r"(?i)errors?\s?[:=]\s{0,20}[-+]?[\d.]|stderr|\.err\b|\berror\.log|retry")
 
 
 class Window:

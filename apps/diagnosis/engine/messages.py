@@ -11,8 +11,9 @@ from pathlib import Path
 
 import re2
 
+from apps.diagnosis.engine.exit_codes import shipped
 from apps.diagnosis.engine.matchers import SET_MEMORY_BYTES, latin_options
-from apps.diagnosis.enums import Category, Role
+from apps.diagnosis.enums import Category, CodeScope, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,9 @@ CHORES = re.compile(
     r"(?:rm|rmdir|mkdir|ls|ln|chmod|chgrp|touch|which|stty|tput|conda|module|alias): .{0,300}(?:[Ff]ile|[Pp]erm)"
     r"|(?:-?\w{1,10}: )?\S{1,200}/\.?(?:bash|z|c|tcsh?|k)?(?:rc|profile|login|_profile)\b:? (?:line )?\d"
 )
+#: Files that a server was asked for.
+REMOTE = re.compile(r"(?:root|davs|srm|gsiftp|xroot)://|\bXrd: ")
+PROGRAM_EXIT = re.compile(r"(?P<program>[\w.\-]{1,40}): exit status (?P<status>\d{1,3})$")
 LOCAL_HOSTS = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|::1)\b")
 
 
@@ -58,6 +62,13 @@ MEANINGS, _MATCHER = _load()
 
 def meanings_of(message: str) -> list[Meaning] | None:
     """Return what a message can mean, in order of the table; None if it says itself that it is harmless."""
+    if ended := PROGRAM_EXIT.match(message):
+        return [
+            Meaning(f"EXIT-{code.name.upper()}", code.category, code.name, Role.SYMPTOM)
+            for code in shipped()
+            if (code.scope, code.name, code.number) == (CodeScope.PROGRAM, ended["program"], int(ended["status"]))
+            and code.category is not Category.UNKNOWN
+        ]
     found = [MEANINGS[index] for index in sorted(_MATCHER.Match(message.encode("latin-1", "replace")) or ())]
     if any(meaning.role is Role.NOISE for meaning in found):
         return None
@@ -68,7 +79,7 @@ def about(meaning: Meaning, message: str) -> Meaning:
     """Return what a message means in view of the file or host that it names, and of how sure it is itself."""
     if meaning.id in FILE and NOT_MOUNTED.search(message):
         return replace(meaning, id="SITE-FILE", category=Category.SITE, service="storage", role=Role.GENERIC)
-    if meaning.id in FILE and re.search(r"(?:root|davs|srm|gsiftp|xroot)://", message):
+    if meaning.id in FILE and REMOTE.search(message):
         return replace(meaning, id="REMOTE-FILE", category=Category.SERVICE, service="storage", role=Role.GENERIC)
     if meaning.id in {"CONNECTION", "HTTP-SERVICE"} and LOCAL_HOSTS.search(message):
         return replace(

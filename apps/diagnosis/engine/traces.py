@@ -24,6 +24,10 @@ _HEADERS = re.compile(
     re.IGNORECASE,
 )
 _JULIA = re.compile(r"\bERROR: (?:(?:LoadError|InitError|TaskFailedException): ){0,4}(?P<type>[A-Z]\w{0,80})\b")
+_MATLAB = re.compile(r"\}?Error (?P<how>in|using) (?P<where>[\w./>]{1,100})(?: \(line (?P<line>\d{1,7})\))?$")
+#: MATLAB encloses what it writes as an error.
+_MATLAB_MARKS = "{}\b"
+_TASK_EXIT = re.compile(r"terminated with an error exit status \((?P<status>\d{1,3})\)")
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "/usr/lib")
 
 
@@ -56,7 +60,7 @@ def trace_at(lines: Sequence[str], row: int) -> Trace | None:
         return _geant(lines, row)
     if _HEADERS.match(message) or message.startswith("At line ") and "of file" in message:
         return _header(lines, row)
-    return None
+    return _matlab(lines, row)
 
 
 def _python(lines: Sequence[str], row: int) -> Trace:
@@ -127,6 +131,27 @@ def _julia(lines: Sequence[str], row: int) -> Trace | None:
     return Trace(end, (Message(row, peel(lines[row]).message, raised["type"] if raised else ""),))
 
 
+def _matlab(lines: Sequence[str], row: int) -> Trace | None:
+    """Read MATLAB's report: a message with `Error in` and the place below it, or with `Error using` above it."""
+    below = next((at for at in range(row + 1, min(len(lines), row + 3)) if lines[at].strip()), None)
+    if below is None:
+        return None
+    using, caller = _MATLAB.match(_unmarked(lines[row])), _MATLAB.match(_unmarked(lines[below]))
+    if using and using["how"] == "using":
+        return Trace(below + 1, (Message(below, _unmarked(lines[below]), frame=_place(using)),))
+    if using or not caller or caller["how"] != "in" or not caller["line"]:
+        return None
+    return Trace(below + 1, (Message(row, _unmarked(lines[row]), frame=_place(caller)),))
+
+
+def _unmarked(line: str) -> str:
+    return line.strip().strip(_MATLAB_MARKS)
+
+
+def _place(found: re.Match[str]) -> str:
+    return f"{found['where']}:{found['line']}" if found["line"] else found["where"]
+
+
 def _terminate(lines: Sequence[str], row: int) -> Trace:
     """Read what C++ says of an exception that nobody caught."""
     for at in range(row, min(len(lines), row + 4)):
@@ -162,8 +187,18 @@ def _header(lines: Sequence[str], row: int) -> Trace:
         return Trace(row + 1, tuple(Message(at, lines[at].strip()) for at in quoted[-1:]))
     for at in range(row + 1, min(len(lines), row + 4)):
         if text := lines[at].strip():
-            return Trace(row + 1, (Message(at, peel(text).message),))
+            return Trace(row + 1, (Message(at, _task_exit(lines, at) or peel(text).message),))
     return Trace(row + 1, ())
+
+
+def _task_exit(lines: Sequence[str], row: int) -> str:
+    """Return with what status which program ended a task of Nextflow, by the command that it quotes below; else ""."""
+    ended = _TASK_EXIT.search(lines[row])
+    for at in range(row + 1, min(len(lines), row + 8)) if ended else ():
+        if lines[at].strip() == "Command executed:":
+            command = next((line.split()[0] for line in lines[at + 1 : at + 6] if line.strip()), "")
+            return f"{command}: exit status {ended['status']}" if ended else ""
+    return ""
 
 
 def _ends_quote(line: str) -> bool:
