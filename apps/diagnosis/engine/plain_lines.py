@@ -5,6 +5,7 @@ Cleaning keeps the number of lines, so that a line of the clean text is that lin
 
 import codecs
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]{0,30}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_=>])")
@@ -81,6 +82,7 @@ def is_binary(data: bytes) -> bool:
     return len(sample.translate(None, _CONTROL)) < 0.9 * len(sample)
 
 
+@lru_cache(maxsize=32)  # a line is read as part of a trace, then by itself
 def peel(text: str) -> Line:
     """Take the prefixes off a line; a message that is nothing but prefixes stays as it is."""
     text = text[:LINE_CHARACTERS].rstrip()

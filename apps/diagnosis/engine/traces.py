@@ -133,6 +133,8 @@ def _julia(lines: Sequence[str], row: int) -> Trace | None:
 
 def _matlab(lines: Sequence[str], row: int) -> Trace | None:
     """Read MATLAB's report: a message with `Error in` and the place below it, or with `Error using` above it."""
+    if not any("Error in " in line or "Error using " in line for line in lines[row : row + 3]):  # spares most the rest
+        return None
     below = next((at for at in range(row + 1, min(len(lines), row + 3)) if lines[at].strip()), None)
     if below is None:
         return None
