@@ -34,6 +34,14 @@ def test_what_takes_too_long_is_killed_and_the_next_call_works(pool):
     assert pool.call(len, "again", seconds=5) == 5
 
 
+def test_the_import_of_a_function_is_not_part_of_its_budget(tmp_path, monkeypatch):
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.5)\ndef answer():\n    return 42\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    from slow_to_import import answer
+
+    assert BoundedPool().call(answer, seconds=0.3) == 42
+
+
 def test_what_needs_too_much_memory_or_fails_is_no_result(pool):
     with pytest.raises(BudgetExceeded, match="MemoryError"):
         pool.call(bytes, 10**10, seconds=5)

@@ -47,7 +47,7 @@ class BoundedPool:
         try:
             process = self._idle.pop() if self._idle else _Process()
             try:
-                answer = process.call((function, arguments), seconds)
+                answer = process.call(function, arguments, seconds)
             except BaseException:
                 process.kill()
                 raise
@@ -80,13 +80,15 @@ class _Process:
         self._connection = Connection(here.detach())
         self._started = False
 
-    def call(self, question: object, seconds: float) -> Any:
-        """Raises `BudgetExceeded`. The start of the interpreter is not part of the budget."""
+    def call(self, function: object, arguments: object, seconds: float) -> Any:
+        """Raises `BudgetExceeded`. To start the interpreter and to import the function is not part of the budget."""
         try:
             if not self._started:
                 self._receive(START_SECONDS)
                 self._started = True
-            self._connection.send(question)
+            self._connection.send(function)
+            self._receive(START_SECONDS)
+            self._connection.send(arguments)
             return self._receive(seconds)
         except (OSError, EOFError) as error:
             raise BudgetExceeded("its process died") from error
@@ -112,7 +114,9 @@ def serve(descriptor: int, memory_bytes: int) -> None:
     connection.send(None)
     with suppress(EOFError, OSError):
         while True:
-            function, arguments = connection.recv()
+            function = connection.recv()
+            connection.send(None)
+            arguments = connection.recv()
             signal.alarm(_LONGEST_SECONDS)
             try:
                 answer = function(*arguments)
