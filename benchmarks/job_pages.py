@@ -122,8 +122,8 @@ def visited(visits):
     client.get("/jobs/")  # imports what pages need
     first, taken = [], {}
     for address in [*PAGES, *QUESTIONS, *LISTS]:
-        first.append(_seconds(client, address))
-        taken[address] = [_seconds(client, address) for _ in range(visits)]
+        first.append(seconds_of(client, address))
+        taken[address] = [seconds_of(client, address) for _ in range(visits)]
     return first, taken
 
 
@@ -177,7 +177,7 @@ def p95(seconds):
     return round(quantiles(times, n=20)[-1]) if len(times) > 1 else None
 
 
-def _seconds(client, address):
+def seconds_of(client, address):
     def visit():
         assert client.get(address).status_code == 200, address
 

@@ -12,6 +12,7 @@ from apps.diagnosis.domain.harvest import reanalyse_log
 from apps.diagnosis.models import (
     CauseAnalysis,
     CauseTotals,
+    DailyCauseTotals,
     Evidence,
     ExitCodeMeaning,
     ExperimentPack,
@@ -73,12 +74,13 @@ register_read_only(
     filters=["verdict", "category", "confidence", ("overridden_at", EMPTY)],
     list_select_related=["job__cluster"],
 )
-register_read_only(
-    CauseTotals,
-    "hour cluster experiment verdict cause service jobs wall_seconds",
-    filters=["verdict"],
-    ordering=["-hour"],
-)
+for model, time in ((CauseTotals, "hour"), (DailyCauseTotals, "day")):
+    register_read_only(
+        model,
+        f"{time} cluster experiment verdict cause service jobs wall_seconds",
+        filters=["verdict"],
+        ordering=[f"-{time}"],
+    )
 register_read_only(CauseAnalysis, "since until scope requested_at analysed_at jobs failed", ordering=["-until"])
 register_read_only(
     FailureGroup,

@@ -14,7 +14,7 @@ from pyarrow import parquet
 from apps.clusters.schedulers.base import JobState
 from apps.core.errors import InvalidTransition
 from apps.diagnosis.domain.causes import recount_dirty_hours, wrong_hours
-from apps.diagnosis.models import CauseTotals, Evidence, LogHarvest, Verdict
+from apps.diagnosis.models import CauseTotals, DailyCauseTotals, Evidence, LogHarvest, Verdict
 from apps.jobs.domain.collection import store_read
 from apps.jobs.domain.months import archive
 from apps.jobs.domain.months.archive import BadArchive, archive_month, restore_month
@@ -96,7 +96,7 @@ records = st.builds(
 )
 @given(before=st.lists(st.lists(records, max_size=6), max_size=3), late=st.lists(records, max_size=6))
 def test_every_figure_equals_a_recount_over_dropping_and_restoring(alps, nova, before, late):
-    for model in (StatisticsBlock, HourlyTotals, CauseTotals, DirtyHour, ArchivedMonth, Job):
+    for model in (StatisticsBlock, HourlyTotals, CauseTotals, DailyCauseTotals, DirtyHour, ArchivedMonth, Job):
         model.objects.all().delete()
     Collection.objects.get_or_create(cluster=alps, defaults={"collected_until": AT})
     for batch in before:

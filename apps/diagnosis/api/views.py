@@ -27,7 +27,7 @@ from apps.diagnosis.domain.log_windows import log_view
 from apps.diagnosis.domain.verdicts import override_verdict
 from apps.diagnosis.enums import GroupStatus, Stream, VerdictKind
 from apps.diagnosis.filters import FailedJobs, FailureGroups
-from apps.diagnosis.models import CauseTotals, FailureGroup, Verdict
+from apps.diagnosis.models import DailyCauseTotals, FailureGroup, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.jobs.api.archived import gone
 from apps.jobs.models import Job
@@ -88,7 +88,7 @@ class GroupViewSet(ReadOnlyModelViewSet[FailureGroup], ApiViewSet[FailureGroup])
 
     def get_queryset(self) -> QuerySet[FailureGroup]:
         user = self.request.user
-        mine = CauseTotals.objects.visible_to(user).filter(group=OuterRef("pk")).order_by().values("group")
+        mine = DailyCauseTotals.objects.visible_to(user).filter(group=OuterRef("pk")).order_by().values("group")
         names = ("jobs", "succeeded", "core_seconds")
         sums = {name: Subquery(mine.annotate(total=Sum(name)).values("total")) for name in names}
         return groups.visible_groups(user).annotate(**sums).order_by("-last_seen_at", "-pk")

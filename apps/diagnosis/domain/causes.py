@@ -3,17 +3,20 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.impact.recount import mark_met_by
 from apps.diagnosis.enums import VerdictKind
-from apps.diagnosis.models import CauseTotals, Verdict
+from apps.diagnosis.models import CauseTotals, DailyCauseTotals, Verdict
 from apps.diagnosis.wording import next_step
 from apps.jobs.domain import rollups
 from apps.jobs.domain.calendar_months import without_records
+from apps.jobs.domain.records import day_of
 from apps.jobs.enums import Counted
 from apps.jobs.models import DirtyHour, Job
 
@@ -34,7 +37,7 @@ class CauseRow:
         return next_step(VerdictKind(self.verdict), self.jobs, self.succeeded)
 
 
-def failures_by_cause(totals: QuerySet[CauseTotals]) -> list[CauseRow]:
+def failures_by_cause(totals: QuerySet[CauseTotals] | QuerySet[DailyCauseTotals]) -> list[CauseRow]:
     """Sum totals by verdict, cause and service, most jobs first."""
     rows = (
         totals.order_by()
@@ -43,6 +46,17 @@ def failures_by_cause(totals: QuerySet[CauseTotals]) -> list[CauseRow]:
         .order_by("-all_jobs", "verdict", "cause", "service")
     )
     return [CauseRow(*row) for row in rows]
+
+
+def totals_between(
+    hours: QuerySet[CauseTotals], days: QuerySet[DailyCauseTotals], *, start: datetime, end: datetime
+) -> list[QuerySet[Any]]:
+    """Return querysets that hold each total of [start, end) once: of whole UTC days, and of the other hours."""
+    first, last = day_of(start - timedelta(microseconds=1)) + _DAY, day_of(end)
+    if first >= last:
+        return [hours.filter(hour__gte=start, hour__lt=end)]
+    rest = Q(hour__gte=start, hour__lt=first) | Q(hour__gte=last, hour__lt=end)
+    return [days.filter(day__gte=first, day__lt=last), hours.filter(rest)]
 
 
 def last_decided_at() -> datetime | None:
@@ -58,20 +72,38 @@ def mark_dirty(hours: Iterable[datetime]) -> None:
 
 def recount_dirty_hours(*, limit: int = 500) -> set[int]:
     """Recount the totals of marked hours, newest first; return the ids of the failure groups in these hours."""
-    hours = rollups.dirty_hours(Counted.CAUSES, limit=limit)
-    return {group for hour in hours for group in recount_hour(hour=hour)}
+    days = groupby(rollups.dirty_hours(Counted.CAUSES, limit=limit), key=day_of)
+    return {group for day, hours in days for group in recount_hours(day=day, hours=hours)}
 
 
 _KEYS = ("job__cluster_id", "experiment_id", "verdict", "cause", "service", "group_id", "job__stage")
 _FIGURES = ("jobs", "wall_seconds", "core_seconds", "succeeded", "first_ended_at", "last_ended_at")
+_COLUMNS = [*(name.removeprefix("job__") for name in _KEYS), *_FIGURES]
+_DAY = timedelta(days=1)
+_DAY_LOCK = 4_716_016
+_SUMMED = f"""
+INSERT INTO {DailyCauseTotals._meta.db_table} (day, {", ".join(_COLUMNS)})
+SELECT %s, {", ".join(_COLUMNS[: len(_KEYS)])},
+  sum(jobs), sum(wall_seconds), sum(core_seconds), sum(succeeded), min(first_ended_at), max(last_ended_at)
+FROM {CauseTotals._meta.db_table} WHERE hour >= %s AND hour < %s GROUP BY {", ".join(_COLUMNS[: len(_KEYS)])}
+"""
 
 
 @transaction.atomic
-def recount_hour(*, hour: datetime) -> set[int]:
-    """Recount one hour's totals, and remove the notes that were there before the count; return its failure groups.
+def recount_hours(*, day: datetime, hours: Iterable[datetime]) -> set[int]:
+    """Recount hours of a UTC day and sum the day, and remove the notes that were there before; return failure groups.
 
     An hour whose jobs are archived and dropped keeps its totals.
     """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_DAY_LOCK, int(day.timestamp()) // 86_400])
+        found = {group for hour in hours for group in _recount_hour(hour)}
+        DailyCauseTotals.objects.filter(day=day).delete()
+        cursor.execute(_SUMMED, [day, day, day + _DAY])
+    return found
+
+
+def _recount_hour(hour: datetime) -> set[int]:
     rollups.take_hour(Counted.CAUSES, hour)
     if without_records(hour):
         return set()
@@ -98,22 +130,33 @@ def counted_totals(hour: datetime) -> list[CauseTotals]:
             last=Max("ended_at"),
         )
     )
-    names = [name.removeprefix("job__") for name in _KEYS] + list(_FIGURES)
-    return [CauseTotals(hour=hour, **dict(zip(names, row, strict=True))) for row in counted]
+    return [CauseTotals(hour=hour, **dict(zip(_COLUMNS, row, strict=True))) for row in counted]
 
 
 def wrong_hours() -> list[datetime]:
-    """Return the hours whose totals differ from a recount, without those that wait for one."""
+    """Return the hours whose totals differ from a recount, without those that wait for one.
+
+    A day that differs from its hours is named by the first of them.
+    """
     waiting = set(DirtyHour.objects.filter(counts=Counted.CAUSES).values_list("hour", flat=True))
     hours = set(CauseTotals.objects.values_list("hour", flat=True).distinct())
+    hours |= set(DailyCauseTotals.objects.values_list("day", flat=True).distinct())
     hours |= {hour.astimezone(UTC) for hour in Verdict.objects.datetimes("ended_at", "hour", tzinfo=UTC)}
-    return [hour for hour in sorted(hours - waiting) if _figures(counted_totals(hour)) != _figures(_stored(hour))]
+    wrong = {hour for hour in hours - waiting if _figures(counted_totals(hour)) != _figures(_stored(hour))}
+    days = {day_of(hour) for hour in hours} - {day_of(hour) for hour in wrong}
+    return sorted(wrong | {day for day in days if _is_wrong(day)})
 
 
 def _stored(hour: datetime) -> QuerySet[CauseTotals]:
     return CauseTotals.objects.filter(hour=hour)
 
 
+def _is_wrong(day: datetime) -> bool:
+    sums = (*map(Sum, _FIGURES[:4]), Min("first_ended_at"), Max("last_ended_at"))
+    hours = CauseTotals.objects.filter(hour__gte=day, hour__lt=day + _DAY).order_by()
+    counted = hours.values_list(*_COLUMNS[: len(_KEYS)]).annotate(*sums)
+    return set(counted) != set(DailyCauseTotals.objects.filter(day=day).values_list(*_COLUMNS))
+
+
 def _figures(totals: Iterable[CauseTotals]) -> set[tuple[object, ...]]:
-    names = [name.removeprefix("job__") for name in _KEYS] + list(_FIGURES)
-    return {tuple(getattr(row, name) for name in names) for row in totals}
+    return {tuple(getattr(row, name) for name in _COLUMNS) for row in totals}

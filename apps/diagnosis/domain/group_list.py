@@ -1,12 +1,18 @@
-"""Read failure groups with the counts of the jobs that a user may see, from hourly totals."""
+"""Read failure groups with the counts of the jobs that a user may see, from hourly and daily totals."""
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
+from operator import add
+from typing import Any
 
-from django.db.models import Max, Min, Q, QuerySet, Sum
+from django.db.models import Max, Min, QuerySet, Sum
 
-from apps.accounts.models import User
+from apps.accounts.models import Experiment, User
+from apps.clusters.models import Cluster
+from apps.core.domain.bulk import rows_where_any
 from apps.diagnosis.enums import SECTION_OF, GroupKind, GroupSection, GroupStatus, VerdictKind
 from apps.diagnosis.models import CauseTotals, FailureGroup
 from apps.diagnosis.wording import NEXT_STEPS
@@ -14,18 +20,28 @@ from apps.diagnosis.wording import NEXT_STEPS
 SPARK_HOURS = 24
 FACET_VALUES = 8
 _SECTIONS = list(GroupSection)
+_COLUMNS = ("id", "kind", "status", "verdict", "owner", "first_seen_at")
 
 
 @dataclass
 class GroupRow:
-    """A group with its figures: jobs, those that succeeded since, core seconds, first and last failure counted."""
+    """A group with its figures: jobs, those that succeeded since, and core seconds.
 
-    group: FailureGroup
+    The group itself and the rest are those of a page, from `add_details`.
+    """
+
+    pk: int
+    kind: str
+    status: str
+    verdict: str
+    owner: str
+    first_seen_at: datetime
     jobs: int
     succeeded: int
     core_seconds: int
-    first: datetime
-    last: datetime
+    group: FailureGroup = field(init=False)
+    first: datetime = field(init=False)
+    last: datetime = field(init=False)
     experiments: list[tuple[str, int]] = field(default_factory=list)
     hourly: list[int] = field(default_factory=list)
     spark: str = ""
@@ -35,10 +51,10 @@ class GroupRow:
         """Return how many jobs did not succeed at a later attempt."""
         return self.jobs - self.succeeded
 
-    @property
+    @cached_property
     def section(self) -> GroupSection:
         """Return the section of the list; a group whose jobs all succeeded since is done."""
-        section = SECTION_OF[GroupStatus(self.group.status)]
+        section = SECTION_OF[GroupStatus(self.status)]
         is_over = not self.open and section is GroupSection.ACTION
         return GroupSection.DONE if is_over else section
 
@@ -47,11 +63,11 @@ class GroupRow:
         """Return what to do about the group."""
         if not self.open:
             return "succeeded since, nothing to do"
-        if self.group.kind == GroupKind.HOST:
+        if self.kind == GroupKind.HOST:
             return "drain the host, then retry elsewhere"
-        if self.group.kind == GroupKind.RELEASE:
+        if self.kind == GroupKind.RELEASE:
             return "hold the release, then retry with another"
-        return NEXT_STEPS[VerdictKind(self.group.verdict)]
+        return NEXT_STEPS[VerdictKind(self.verdict)]
 
 
 @dataclass(frozen=True)
@@ -65,24 +81,16 @@ class Section:
     core_seconds: int
 
 
-def group_rows(totals: QuerySet[CauseTotals]) -> list[GroupRow]:
+def group_rows(totals: Sequence[QuerySet[Any]]) -> list[GroupRow]:
     """Return the groups of these totals: by section, then by jobs that are still open."""
-    sums = {
-        group: figures
-        for group, *figures in totals.exclude(group=None)
-        .order_by()
-        .values_list("group")
-        .annotate(
-            n=Sum("jobs"),
-            later=Sum("succeeded"),
-            cores=Sum("core_seconds"),
-            first=Min("first_ended_at"),
-            last=Max("last_ended_at"),
-        )
-    }
-    groups = FailureGroup.objects.defer("profile").in_bulk(list(sums))
-    rows = [GroupRow(groups[pk], *figures) for pk, figures in sums.items() if pk in groups]
-    return sorted(rows, key=lambda row: (_SECTIONS.index(row.section), -row.open, -row.jobs, row.group.pk))
+    sums: dict[int, list[int]] = {}
+    for part in totals:
+        figures = part.exclude(group=None).order_by().values_list("group")
+        for group, *found in figures.annotate(Sum("jobs"), Sum("succeeded"), Sum("core_seconds")):
+            sums[group] = [*map(add, sums[group], found)] if group in sums else found
+    groups = rows_where_any(FailureGroup, _COLUMNS, "id", list(sums))
+    rows = [GroupRow(*columns, *sums[columns[0]]) for columns in groups]
+    return sorted(rows, key=lambda row: (_SECTIONS.index(row.section), -row.open, -row.jobs, row.pk))
 
 
 def sections_of(rows: list[GroupRow], shown: Iterable[GroupRow]) -> list[Section]:
@@ -96,47 +104,65 @@ def sections_of(rows: list[GroupRow], shown: Iterable[GroupRow]) -> list[Section
     return found
 
 
-def add_details(rows: Iterable[GroupRow], totals: QuerySet[CauseTotals], *, end: datetime) -> None:
-    """Add experiments and the hourly counts of the last day to the rows of a page, in two queries."""
-    by_pk = {row.group.pk: row for row in rows}
+def add_details(
+    rows: Iterable[GroupRow], totals: Sequence[QuerySet[Any]], hours: QuerySet[CauseTotals], *, end: datetime
+) -> None:
+    """Add the groups, experiments and times from the totals, and counts of the hours of the last day, to a page."""
+    by_pk = {row.pk: row for row in rows}
+    for pk, group in FailureGroup.objects.defer("profile").in_bulk(list(by_pk)).items():
+        by_pk[pk].group = group
     start = end - timedelta(hours=SPARK_HOURS)
-    of_page = totals.filter(group__in=by_pk).order_by()
     for row in by_pk.values():
         row.hourly = [0] * SPARK_HOURS
-    for group, hour, jobs in of_page.filter(hour__gte=start).values_list("group", "hour").annotate(n=Sum("jobs")):
-        by_pk[group].hourly[int((hour - start).total_seconds()) // 3600] = jobs
-    counted = of_page.values_list("group", "experiment__key").annotate(n=Sum("jobs")).order_by("-n")
-    for group, experiment, jobs in counted:
-        by_pk[group].experiments.append((experiment or "no experiment", jobs))
+    of_day = hours.filter(group__in=by_pk, hour__gte=start, hour__lt=end).order_by()
+    for pk, hour, jobs in of_day.values_list("group", "hour").annotate(n=Sum("jobs")):
+        by_pk[pk].hourly[int((hour - start).total_seconds()) // 3600] = jobs
+    counted: Counter[tuple[int, str]] = Counter()
+    times: dict[int, list[datetime]] = defaultdict(list)
+    for part in totals:
+        of_page = part.filter(group__in=by_pk).order_by().values_list("group", "experiment__key")
+        figures = of_page.annotate(Sum("jobs"), Min("first_ended_at"), Max("last_ended_at"))
+        for pk, experiment, jobs, *ends in figures:
+            counted[pk, experiment or "no experiment"] += jobs
+            times[pk] += ends
+    for (pk, experiment), jobs in counted.most_common():
+        by_pk[pk].experiments.append((experiment, jobs))
+    for pk, ends in times.items():
+        by_pk[pk].first, by_pk[pk].last = min(ends), max(ends)
 
 
-def facets_of(totals: QuerySet[CauseTotals], rows: Iterable[GroupRow]) -> list[tuple[str, str, list[tuple[str, int]]]]:
+def facets_of(
+    totals: Sequence[QuerySet[Any]], rows: Iterable[GroupRow]
+) -> list[tuple[str, str, list[tuple[str, int]]]]:
     """Return (label, parameter, [(value, count)]): jobs by verdict, experiment, stage, site; groups by status."""
+    counts: dict[str, Counter[Any]] = {name: Counter() for name in ("verdict", "experiment", "stage", "cluster")}
+    for part in totals:
+        for *values, jobs in part.order_by().values_list(*counts).annotate(n=Sum("jobs")):
+            for value, counted in zip(values, counts.values(), strict=True):
+                counted[value] += jobs
+    names: dict[str, dict[Any, str]] = {
+        "experiment": dict(Experiment.objects.filter(pk__in=counts["experiment"]).values_list("pk", "key")),
+        "cluster": dict(Cluster.objects.filter(pk__in=counts["cluster"]).values_list("pk", "name")),
+    }
     found = []
-    names = (
-        ("Verdict", "verdict", "verdict"),
-        ("Experiment", "experiment", "experiment__key"),
-        ("Stage", "stage", "stage"),
-        ("Cluster", "cluster", "cluster__name"),
-    )
-    for label, parameter, name in names:
-        known = totals.exclude(Q(**{name: ""}) | Q(**{f"{name}__isnull": True})).order_by()
-        counts = known.values_list(name).annotate(n=Sum("jobs")).order_by("-n", name)[:FACET_VALUES]
-        found.append((label, parameter, [(value, jobs) for value, jobs in counts]))
+    for parameter, counted in counts.items():
+        named = [(names.get(parameter, {}).get(value, value), jobs) for value, jobs in counted.items() if value]
+        most_first = sorted(named, key=lambda item: (-item[1], item[0]))
+        found.append((parameter.capitalize(), parameter, most_first[:FACET_VALUES]))
     statuses: dict[str, int] = dict.fromkeys(GroupStatus.values, 0)
     for row in rows:
-        statuses[row.group.status] += 1
+        statuses[row.status] += 1
     return [*found, ("Groups by status", "status", [(value, n) for value, n in statuses.items() if n])]
 
 
 def in_view(rows: Iterable[GroupRow], view: str, user: User, *, since: datetime) -> list[GroupRow]:
     """Return the groups of a view: all that are not muted, or unexplained, new since a time, to retry, or mine."""
     tests = {
-        "new": lambda row: row.group.first_seen_at >= since,
-        "unexplained": lambda row: row.group.verdict == VerdictKind.UNKNOWN,
-        "retry": lambda row: row.group.verdict == VerdictKind.SERVICE and row.open,
-        "mine": lambda row: row.group.owner == user.username,
+        "new": lambda row: row.first_seen_at >= since,
+        "unexplained": lambda row: row.verdict == VerdictKind.UNKNOWN,
+        "retry": lambda row: row.verdict == VerdictKind.SERVICE and row.open,
+        "mine": lambda row: row.owner == user.username,
     }
     if view == "muted":
-        return [row for row in rows if row.group.status == GroupStatus.MUTED]
-    return [row for row in rows if row.group.status != GroupStatus.MUTED and tests.get(view, bool)(row)]
+        return [row for row in rows if row.status == GroupStatus.MUTED]
+    return [row for row in rows if row.status != GroupStatus.MUTED and tests.get(view, bool)(row)]

@@ -12,7 +12,7 @@ from apps.diagnosis.domain.group_blame import find_bad_releases, find_broken_hos
 from apps.diagnosis.domain.group_profile import store_profile
 from apps.diagnosis.domain.groups import change_status
 from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupStatus
-from apps.diagnosis.models import CauseTotals, FailureGroup, Verdict
+from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, Verdict
 from apps.jobs.domain.records import hour_of
 
 #: A jump: so many failures in one hour, and so many times the mean of the day before; published once in a while.
@@ -37,7 +37,8 @@ def sweep_groups(*, group_ids: Iterable[int], at: datetime) -> None:
 
 
 def _note_seen(group: FailureGroup) -> None:
-    seen = CauseTotals.objects.filter(group=group).aggregate(first=Min("first_ended_at"), last=Max("last_ended_at"))
+    totals = DailyCauseTotals.objects.filter(group=group)
+    seen = totals.aggregate(first=Min("first_ended_at"), last=Max("last_ended_at"))
     if seen["first"] and (seen["first"], seen["last"]) != (group.first_seen_at, group.last_seen_at):
         group.first_seen_at, group.last_seen_at = seen["first"], seen["last"]
         group.save(update_fields=["first_seen_at", "last_seen_at"])

@@ -15,7 +15,7 @@ from apps.core.domain.workflow import move
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.diagnosis.domain.fingerprints import Fingerprint
 from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupKind, GroupStatus, VerdictKind
-from apps.diagnosis.models import CauseTotals, FailureGroup, GroupNote, Verdict
+from apps.diagnosis.models import DailyCauseTotals, FailureGroup, GroupNote, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.jobs.enums import DEBUG_STAGE
 
@@ -124,7 +124,7 @@ def _created(digest: str, failure: Failure, at: datetime) -> FailureGroup:
 
 def visible_groups(user: User) -> QuerySet[FailureGroup]:
     """Return the groups with jobs that the user may see."""
-    return FailureGroup.objects.filter(pk__in=CauseTotals.objects.visible_to(user).values("group"))
+    return FailureGroup.objects.filter(pk__in=DailyCauseTotals.objects.visible_to(user).values("group"))
 
 
 def sees_all_of(user: User, group: FailureGroup) -> bool:
@@ -146,8 +146,8 @@ def experiments_in(group: FailureGroup) -> set[int | None]:
     return counted | ({newest.experiment_id} if newest else set())
 
 
-def _totals(group: FailureGroup) -> QuerySet[CauseTotals]:
-    return CauseTotals.objects.filter(group=group)
+def _totals(group: FailureGroup) -> QuerySet[DailyCauseTotals]:
+    return DailyCauseTotals.objects.filter(group=group)
 
 
 def _check_may_triage(user: User, group: FailureGroup) -> None:

@@ -66,12 +66,35 @@ class Migration(migrations.Migration):
                 ('first_ended_at', models.DateTimeField()),
                 ('last_ended_at', models.DateTimeField()),
                 ('succeeded', models.PositiveIntegerField(default=0, help_text='Number of the jobs that completed at a later attempt or retry.')),
-                ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, to='clusters.cluster')),
-                ('experiment', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, to='accounts.experiment')),
-                ('group', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='totals', to='diagnosis.failuregroup')),
+                ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='clusters.cluster')),
+                ('experiment', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='accounts.experiment')),
+                ('group', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='diagnosis.failuregroup')),
             ],
             options={
                 'verbose_name_plural': 'cause totals',
+            },
+        ),
+        migrations.CreateModel(
+            name='DailyCauseTotals',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('day', models.DateTimeField()),
+                ('verdict', models.CharField(choices=[('service', 'Service problem'), ('code', 'Code problem'), ('resource', 'Resource limit exceeded'), ('user', 'Cancelled by user'), ('unknown', 'Unknown cause')], max_length=16)),
+                ('cause', models.CharField(blank=True, max_length=64)),
+                ('service', models.CharField(blank=True, max_length=64)),
+                ('stage', models.CharField(blank=True, max_length=64)),
+                ('jobs', models.PositiveIntegerField()),
+                ('wall_seconds', models.BigIntegerField()),
+                ('core_seconds', models.BigIntegerField(default=0, help_text='Sum of wall time × cores.')),
+                ('first_ended_at', models.DateTimeField()),
+                ('last_ended_at', models.DateTimeField()),
+                ('succeeded', models.PositiveIntegerField(default=0, help_text='Number of the jobs that completed at a later attempt or retry.')),
+                ('cluster', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='clusters.cluster')),
+                ('experiment', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='accounts.experiment')),
+                ('group', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='diagnosis.failuregroup')),
+            ],
+            options={
+                'verbose_name_plural': 'daily cause totals',
             },
         ),
         migrations.CreateModel(
@@ -237,6 +260,14 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='causetotals',
             constraint=models.UniqueConstraint(fields=('hour', 'cluster', 'experiment', 'verdict', 'cause', 'service', 'group', 'stage'), name='cause_totals_once', nulls_distinct=False),
+        ),
+        migrations.AddIndex(
+            model_name='dailycausetotals',
+            index=models.Index(fields=['group', 'day'], name='daily_cause_totals_of_group'),
+        ),
+        migrations.AddConstraint(
+            model_name='dailycausetotals',
+            constraint=models.UniqueConstraint(fields=('day', 'cluster', 'experiment', 'verdict', 'cause', 'service', 'group', 'stage'), name='daily_cause_totals_once', nulls_distinct=False),
         ),
         migrations.AddConstraint(
             model_name='impactgroup',
@@ -424,6 +455,10 @@ class Migration(migrations.Migration):
             model_name='verdict',
             name='symptom',
             field=models.CharField(blank=True, help_text='Digest of cause, message and frame: equal for equal failures.', max_length=32),
+        ),
+        migrations.AddIndex(
+            model_name='verdict',
+            index=models.Index(fields=['-decided_at'], name='verdict_last_decided'),
         ),
         migrations.AddIndex(
             model_name='verdict',

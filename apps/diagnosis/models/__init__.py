@@ -7,8 +7,8 @@ from apps.diagnosis.models.packs import ExperimentPack
 from apps.diagnosis.models.posted_logs import PostedLog
 from apps.diagnosis.models.reclassification import Reclassification
 from apps.diagnosis.models.success_samples import SuccessSample
+from apps.diagnosis.models.totals import CauseTotals, DailyCauseTotals
 from apps.diagnosis.models.verdicts import (
-    CauseTotals,
     DirtyImpact,
     Evidence,
     FailureGroup,
@@ -25,6 +25,7 @@ __all__ = [
     "CatalogueState",
     "CauseAnalysis",
     "CauseTotals",
+    "DailyCauseTotals",
     "DirtyImpact",
     "Evidence",
     "ExitCodeMeaning",

@@ -1,4 +1,4 @@
-"""The diagnosis of each job: log analysis, evidence, verdict, and totals by cause."""
+"""The diagnosis of each job: log analysis, evidence, verdict, failure group, and impact of incidents."""
 
 from typing import Self
 
@@ -103,7 +103,7 @@ class Evidence(models.Model):
 class FailureGroup(models.Model):
     """Failures with one fingerprint, over experiments and sites, and their triage.
 
-    Counts are sums of `CauseTotals`, which depend on the experiments that a user may see.
+    Counts are sums of `DailyCauseTotals`, which depend on the experiments that a user may see.
     """
 
     fingerprint = models.CharField(max_length=32, unique=True)
@@ -233,6 +233,7 @@ class Verdict(models.Model):
             models.Index(fields=["experiment", "-ended_at"], name="verdict_of_experiment"),
             models.Index(fields=["group", "-ended_at", "-id"], name="verdict_of_group"),
             models.Index(fields=["symptom", "-ended_at"], name="verdict_of_symptom"),
+            models.Index(fields=["-decided_at"], name="verdict_last_decided"),
         ]
 
     def __str__(self) -> str:
@@ -241,45 +242,6 @@ class Verdict(models.Model):
     @property
     def is_overridden(self) -> bool:
         return self.overridden_at is not None
-
-
-class CauseTotals(models.Model):
-    """Totals of the verdicts on jobs that ended in one hour; every figure equals a recount."""
-
-    hour = models.DateTimeField()
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, db_index=False)
-    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, null=True, blank=True, db_index=False)
-    verdict = models.CharField(max_length=16, choices=VerdictKind)
-    cause = models.CharField(max_length=64, blank=True)
-    service = models.CharField(max_length=64, blank=True)
-    group = models.ForeignKey(
-        FailureGroup, on_delete=models.CASCADE, null=True, blank=True, related_name="totals", db_index=False
-    )
-    stage = models.CharField(max_length=64, blank=True)
-    jobs = models.PositiveIntegerField()
-    wall_seconds = models.BigIntegerField()
-    core_seconds = models.BigIntegerField(default=0, help_text="Sum of wall time × cores.")
-    first_ended_at = models.DateTimeField()
-    last_ended_at = models.DateTimeField()
-    succeeded = models.PositiveIntegerField(
-        default=0, help_text="Number of the jobs that completed at a later attempt or retry."
-    )
-
-    objects = ExperimentQuerySet.as_manager()
-
-    class Meta:
-        verbose_name_plural = "cause totals"
-        constraints = [
-            models.UniqueConstraint(
-                fields=["hour", "cluster", "experiment", "verdict", "cause", "service", "group", "stage"],
-                nulls_distinct=False,
-                name="cause_totals_once",
-            ),
-        ]
-        indexes = [models.Index(fields=["group", "hour"], name="cause_totals_of_group")]
-
-    def __str__(self) -> str:
-        return f"{self.hour:%Y-%m-%d %H}h {self.verdict} {self.cause}: {self.jobs}"
 
 
 class Impact(models.Model):

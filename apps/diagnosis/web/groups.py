@@ -24,11 +24,11 @@ from apps.core.errors import DomainError, NotAllowed
 from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
 from apps.diagnosis.domain import group_list, groups
-from apps.diagnosis.domain.causes import last_decided_at
+from apps.diagnosis.domain.causes import last_decided_at, totals_between
 from apps.diagnosis.domain.experience import experience_of
 from apps.diagnosis.enums import GROUP_MOVES, GroupKind, GroupStatus
 from apps.diagnosis.filters import Failures
-from apps.diagnosis.models import CauseTotals, Evidence, FailureGroup, KnownError, Verdict
+from apps.diagnosis.models import CauseTotals, DailyCauseTotals, Evidence, FailureGroup, KnownError, Verdict
 from apps.diagnosis.permissions import may_propose_known_errors
 from apps.diagnosis.web.forms import GroupForm
 from apps.jobs.domain.records import hour_of
@@ -46,11 +46,15 @@ PAGE_SIZE, JOBS_SHOWN, EVENTS_SHOWN, EVIDENCE_SHOWN, BULK = 25, 20, 50, 6, 100
 
 @dataclass(frozen=True)
 class Period:
-    """Whole hours [start, end) up to now, and the totals in them that the user and the filters leave."""
+    """Whole hours [start, end) up to now, and the totals in them that the user and the filters leave.
+
+    `hours` are the hourly ones of any time.
+    """
 
     start: datetime
     end: datetime
-    totals: QuerySet[CauseTotals]
+    totals: list[QuerySet[Any]]
+    hours: QuerySet[CauseTotals]
     chosen: Failures
 
     def jobs_query(self, **more: Any) -> str:
@@ -66,12 +70,13 @@ def _period(request: AuthenticatedRequest) -> Period:
     hours = int(chosen.form.cleaned_data.get("hours") or 24) if chosen.is_valid() else 24
     end = hour_of(timezone.now()) + timedelta(hours=1)
     start = end - timedelta(hours=hours)
-    return Period(start, end, chosen.qs.filter(hour__gte=start, hour__lt=end), chosen)
+    days = Failures(request.GET, DailyCauseTotals.objects.visible_to(request.user)).qs
+    return Period(start, end, totals_between(chosen.qs, days, start=start, end=end), chosen.qs, chosen)
 
 
 @require_safe
 def failures(request: AuthenticatedRequest) -> HttpResponse:
-    """Show failure groups in three sections, from hourly totals; the period starts and ends on the hour."""
+    """Show failure groups in three sections, from totals; the period starts and ends on the hour."""
     period = _period(request)
     names = {name: name for name in VIEWS if name}
     view = read_query(request, "view", names.get, expected=f"one of {', '.join(names)}") or ""
@@ -81,7 +86,7 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
     wanted = period.chosen.form.cleaned_data.get("status") if period.chosen.is_valid() else ""
     rows = everything if wanted else views[view]
     page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
-    group_list.add_details(page.object_list, period.totals, end=period.end)
+    group_list.add_details(page.object_list, period.totals, period.hours, end=period.end)
     for row in page.object_list:
         row.spark = charts.spark(row.hourly, sentence=f"24 hours, at most {max(row.hourly)} jobs an hour")
     context = {
@@ -110,10 +115,11 @@ def group(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 
 def _page(request: AuthenticatedRequest, found: FailureGroup, form: GroupForm | None = None) -> HttpResponse:
-    totals = CauseTotals.objects.visible_to(request.user).filter(group=found)
-    [row] = group_list.group_rows(totals)
+    hours = CauseTotals.objects.visible_to(request.user).filter(group=found)
+    days = DailyCauseTotals.objects.visible_to(request.user).filter(group=found)
+    [row] = group_list.group_rows([days])
     end = hour_of(timezone.now()) + timedelta(hours=1)
-    group_list.add_details([row], totals, end=end)
+    group_list.add_details([row], [days], hours, end=end)
     verdicts = Verdict.objects.visible_to(request.user).filter(group=found).select_related("job__cluster", "experiment")
     newest = list(verdicts.order_by("-ended_at", "-pk")[:JOBS_SHOWN])
     sees_all = groups.sees_all_of(request.user, found)
@@ -180,7 +186,7 @@ def _chart(row: group_list.GroupRow, end: datetime) -> str:
         charts.Bin(f"{timezone.localtime(hour):%H:%M}", (jobs,)) for hour, jobs in zip(hours, row.hourly, strict=True)
     ]
     sentence = f"{sum(row.hourly)} jobs failed in the last 24 hours, at most {max(row.hourly)} in one hour"
-    return charts.bars(bins, [charts.Series("failed here", row.group.verdict)], sentence=sentence)
+    return charts.bars(bins, [charts.Series("failed here", row.verdict)], sentence=sentence)
 
 
 @require_POST

@@ -75,6 +75,11 @@ def hour_of(at: datetime) -> datetime:
     return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
+def day_of(at: datetime) -> datetime:
+    """Return the start of the UTC day of a time."""
+    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
 def clean_text(text: str, limit: int | None = None) -> str:
     """Return text that PostgreSQL accepts: no NUL, no lone surrogates, at most `limit` characters."""
     if text.isascii() and "\0" not in text:

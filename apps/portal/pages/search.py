@@ -14,9 +14,9 @@ from apps.archive.domain.store.contents import jobs_for_list as archived_jobs
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
 from apps.diagnosis.domain.causes import CauseRow, failures_by_cause
-from apps.diagnosis.models import CauseTotals, KnownError
+from apps.diagnosis.models import DailyCauseTotals, KnownError
 from apps.jobs.domain.jobs import jobs_for_list, matches_host
-from apps.jobs.domain.records import hour_of
+from apps.jobs.domain.records import day_of
 from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.statusboard.models import Service
@@ -136,13 +136,14 @@ def _errors(words: str, user: User, at: datetime) -> list[Error]:
     """Return the known errors with these words in their name, most failures first."""
     if len(words) < SHORTEST_ERROR:
         return []
-    totals = CauseTotals.objects.visible_to(user).filter(hour__gte=hour_of(at - ERRORS_SINCE))
+    since = day_of(at - ERRORS_SINCE)
+    totals = DailyCauseTotals.objects.visible_to(user).filter(day__gte=since)
     rows: list[CauseRow] = failures_by_cause(totals.filter(cause__icontains=words))
     named = KnownError.objects.filter(Q(pk__icontains=words) | Q(title__icontains=words))
     jobs = dict.fromkeys(named.values_list("pk", flat=True), 0)
     for row in rows:
         jobs[row.cause] = jobs.get(row.cause, 0) + row.jobs
-    start = f"{hour_of(at - ERRORS_SINCE):%Y-%m-%dT%H:%MZ}"
+    start = f"{since:%Y-%m-%dT%H:%MZ}"
     most_first = sorted(jobs.items(), key=lambda item: (-item[1], item[0]))
     link = reverse("diagnosis:failed-jobs")
     return [Error(name, n, f"{link}?{urlencode({'cause': name, 'start': start})}") for name, n in most_first[:SHOWN]]

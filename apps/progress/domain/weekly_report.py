@@ -9,7 +9,7 @@ from django.db.models import F, QuerySet, Sum
 
 from apps.accounts.models import Experiment
 from apps.core.domain.events import publish
-from apps.diagnosis.models import CauseTotals, ImpactGroup
+from apps.diagnosis.models import DailyCauseTotals, ImpactGroup
 from apps.jobs.domain.totals import Sums
 from apps.jobs.models import HourlyTotals
 from apps.production.enums import CLOSED
@@ -128,14 +128,14 @@ def _stages(now: dict[str, Sums], before: dict[str, Sums]) -> list[dict[str, Any
 
 def _failures(experiment: Experiment, since: datetime) -> list[dict[str, Any]]:
     """Return the failure groups with the most jobs of the week, and how many they had the week before."""
-    of_experiment = CauseTotals.objects.filter(experiment=experiment, group__isnull=False).order_by()
+    of_experiment = DailyCauseTotals.objects.filter(experiment=experiment, group__isnull=False).order_by()
     rows = (
-        of_experiment.filter(hour__gte=since, hour__lt=since + WEEK)
+        of_experiment.filter(day__gte=since, day__lt=since + WEEK)
         .values("group", "group__title", "verdict", "group__first_seen_at")
         .annotate(jobs=Sum("jobs"), core=Sum("core_seconds"))
         .order_by("-jobs", "group")[:MOST]
     )
-    earlier = of_experiment.filter(hour__gte=since - WEEK, hour__lt=since, group__in=[row["group"] for row in rows])
+    earlier = of_experiment.filter(day__gte=since - WEEK, day__lt=since, group__in=[row["group"] for row in rows])
     before = dict(earlier.values_list("group").annotate(Sum("jobs")))
     return [
         {

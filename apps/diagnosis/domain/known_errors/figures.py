@@ -1,14 +1,13 @@
-"""Jobs of known errors over time, from the hourly totals by cause: no raw job is counted."""
+"""Jobs of known errors over time, from the daily totals by cause: no raw job is counted."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db.models import Max, Sum
-from django.db.models.functions import TruncDay
 
 from apps.accounts.models import User
-from apps.diagnosis.models import CauseTotals, KnownErrorChange
+from apps.diagnosis.models import DailyCauseTotals, KnownErrorChange
 from apps.jobs.domain.records import hour_of
 
 DAYS = 30
@@ -34,13 +33,11 @@ def days_until(at: datetime) -> list[datetime]:
 def figures_of(user: User, *, at: datetime, only: Collection[str] | None = None) -> dict[str, Figures]:
     """Return the figures of the jobs that the user may see, by ID; without jobs, none."""
     days = days_until(at)
-    totals = CauseTotals.objects.visible_to(user).filter(hour__gte=days[0]).exclude(cause="").order_by()
+    totals = DailyCauseTotals.objects.visible_to(user).filter(day__gte=days[0]).exclude(cause="").order_by()
     if only is not None:
         totals = totals.filter(cause__in=only)
     daily: dict[str, list[int]] = {}
-    for cause, day, jobs in (
-        totals.annotate(day=TruncDay("hour", tzinfo=at.tzinfo)).values_list("cause", "day").annotate(n=Sum("jobs"))
-    ):
+    for cause, day, jobs in totals.values_list("cause", "day").annotate(n=Sum("jobs")):
         counts = daily.setdefault(cause, [0] * DAYS)
         counts[min(max((day - days[0]).days, 0), DAYS - 1)] += jobs
     sums = totals.values_list("cause").annotate(

@@ -4,11 +4,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from apps.diagnosis.domain.causes import recount_hour, wrong_hours
+from apps.diagnosis.domain.causes import recount_hours, wrong_hours
+from apps.jobs.domain.records import day_of
 
 
 class Command(BaseCommand):
-    help = "Compares the hourly totals of failures with a recount. Exits with 1 if any differs."
+    help = "Compares the hourly and daily totals of failures with a recount. Exits with 1 if any differs."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--fix", action="store_true", help="Store the recount of hours that differ.")
@@ -18,6 +19,6 @@ class Command(BaseCommand):
         for hour in hours:
             self.stdout.write(f"{hour:%Y-%m-%d %H:%M} UTC differs")
             if options["fix"]:
-                recount_hour(hour=hour)
+                recount_hours(day=day_of(hour), hours=[hour])
         if hours and not options["fix"]:
             raise CommandError(f"{len(hours)} hour{'s' * (len(hours) != 1)} differ. Run with --fix to recount.")

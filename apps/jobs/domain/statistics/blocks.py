@@ -17,6 +17,7 @@ from django.db.models.functions import Cast, Coalesce, Extract
 
 from apps.core.domain.bulk import rows_where_any
 from apps.core.domain.plugins import Registry
+from apps.jobs.domain.records import day_of
 from apps.jobs.domain.statistics.columns import (
     DAILY,
     FIGURES,
@@ -39,7 +40,6 @@ from apps.jobs.domain.statistics.columns import (
 from apps.jobs.enums import DEBUG_STAGE, Counted
 from apps.jobs.models import DirtyHour, Job, StatisticsBlock, StatisticsValue
 
-DAY_LENGTH = timedelta(days=1)
 #: Names of all levels of days.
 _DAYS = [level.name for level in (*DAILY, *HOURS_OF_DAY)]
 DAYS_A_RUN = 10
@@ -76,11 +76,6 @@ class JobFacts(Protocol):
 
 #: Dimensions that other apps know, such as verdict and cause; asked for jobs that did not complete.
 FACTS: Registry[JobFacts] = Registry("opsportal.job_facts", settings.JOB_FACTS)
-
-
-def day_of(at: datetime) -> datetime:
-    """Return the start of the UTC day of a time."""
-    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def lock_day(hour: datetime, *, shared: bool) -> None:
@@ -223,7 +218,7 @@ def compact_day(*, day: datetime) -> None:
     """Write the daily blocks of a day from those of its hours."""
     lock_day(day, shared=False)
     StatisticsBlock.objects.filter(bucket=day, level__in=_DAYS).delete()
-    hours = StatisticsBlock.objects.filter(bucket__gte=day, bucket__lt=day + DAY_LENGTH)
+    hours = StatisticsBlock.objects.filter(bucket__gte=day, bucket__lt=day + timedelta(days=1))
     parts: dict[str, dict[str, list[Column]]] = {JOB.name: {}, WORK.name: {}}
     decompress = zstandard.ZstdDecompressor().decompress
     for block in hours.filter(level__in=list(parts)).order_by("bucket").iterator():

@@ -1,0 +1,139 @@
+"""How fast the pages of failure groups are: `python -m benchmarks.failure_groups --failures 1000000`.
+
+Failed jobs of 90 days, each with a verdict, in 3,000 groups of very different size: the list in each period and view,
+pages of large and small groups, and the API. Prints one JSON object last: `p95_ms` of all visits, `first_p95_ms` of the
+first visit of each address, and the slowest.
+"""
+
+import argparse
+import json
+import os
+from datetime import UTC, datetime
+
+from django.core.management import call_command
+
+from benchmarks.database import database, set_up_django
+from benchmarks.job_pages import p95, seconds_of
+
+GROUPS = 3000
+#: Verdict, advice, category and known error of groups, in turn.
+KINDS = (
+    ("code", "debug", "experiment-code", "ERROR-LINE"),
+    ("service", "retry", "service", "CONN-TIMEOUT"),
+    ("resource", "hold", "resource", "SLURM-OOM"),
+    ("unknown", "escalate", "unknown", ""),
+)
+PERIODS = ("24", "168", "720")
+VIEWS = ("", "new", "unexplained", "retry", "mine", "muted")
+PAGES_OF_GROUPS = 20
+#: The first groups get most jobs: with the cube, half of all are in an eighth of the groups.
+JUDGED = """
+INSERT INTO diagnosis_verdict
+  (job_id, experiment_id, ended_at, verdict, advice, later_state, retried_as, retry_state, machine_verdict, category,
+   confidence, cause, service, message, frame, symptom, group_id, summary, reasons, catalogue_version, decided_at,
+   overridden_by, override_reason)
+SELECT job.id, job.experiment_id, job.ended_at, g.verdict, k.advice, '', '', '', g.verdict, k.category,
+   'high', g.cause, '', g.line, '', g.fingerprint, g.id, 'made up', '[]', 'made up', job.ended_at, '', ''
+FROM (SELECT id, experiment_id, ended_at, floor(%s * power(random(), 3))::int AS nth FROM jobs_job) AS job
+JOIN (SELECT *, row_number() OVER (ORDER BY id) - 1 AS nth FROM diagnosis_failuregroup) AS g USING (nth)
+JOIN (VALUES ('code', 'debug', 'experiment-code'), ('service', 'retry', 'service'), ('resource', 'hold', 'resource'),
+  ('unknown', 'escalate', 'unknown')) AS k (verdict, advice, category) ON k.verdict = g.verdict
+"""
+SEEN = """
+UPDATE diagnosis_failuregroup AS g SET first_seen_at = seen.first, last_seen_at = seen.last
+FROM (SELECT group_id, min(ended_at) AS first, max(ended_at) AS last FROM diagnosis_verdict GROUP BY group_id) AS seen
+WHERE seen.group_id = g.id
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--failures", type=int, default=1_000_000)
+    parser.add_argument("--visits", type=int, default=3)
+    options = parser.parse_args()
+    with database() as (base, url):
+        set_up_django(base, url, STATIC_DIR=str(base / "static"), PORTAL_URL="http://localhost", LOG_LEVEL="ERROR")
+        call_command("collectstatic", verbosity=0, interactive=False)
+        fill(options.failures)
+        print(json.dumps(measured(options.visits)))
+
+
+def fill(count: int) -> None:
+    """Write failed jobs, groups, verdicts, and the totals of all hours."""
+    from django.db import connection
+
+    from apps.diagnosis.domain.causes import recount_dirty_hours
+    from apps.diagnosis.models import FailureGroup, Verdict
+    from apps.jobs.domain import rollups
+    from apps.jobs.enums import Counted
+    from benchmarks.job_rows import Jobs
+
+    class Failures(Jobs):
+        def row(self, number, count):
+            row = list(super().row(number, count))
+            row[5:8] = "failed", 1, 0  # state, exit code, signal
+            return row
+
+    at = datetime.now(UTC)
+    Failures(at).add(count)
+    FailureGroup.objects.bulk_create(
+        FailureGroup(
+            fingerprint=f"{number:032x}",
+            verdict=KINDS[number % len(KINDS)][0],
+            cause=KINDS[number % len(KINDS)][3],
+            title=f"Error {number} of the reconstruction",
+            line=f"error {number}: run # of file # cannot be read",
+            status="muted" if number % 50 == 0 else "new",
+            status_at=at,
+            first_seen_at=at,
+            last_seen_at=at,
+        )
+        for number in range(GROUPS)
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(JUDGED, [GROUPS])
+        cursor.execute(SEEN)
+    rollups.mark_dirty(Verdict.objects.datetimes("ended_at", "hour", tzinfo=UTC), Counted.CAUSES)
+    while recount_dirty_hours():
+        pass
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE")
+
+
+def measured(visits: int) -> dict[str, object]:
+    from django.test import Client
+
+    from apps.accounts.enums import Role
+    from apps.accounts.models import Membership, User
+    from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, Verdict
+
+    user = User.objects.create(username="visitor")
+    Membership.objects.create(user=user, role=Role.SHIFTER)
+    client = Client()
+    client.force_login(user, "django.contrib.auth.backends.ModelBackend")
+    client.get("/jobs/")  # imports what pages need
+    seen = FailureGroup.objects.filter(pk__in=DailyCauseTotals.objects.values("group"))
+    ids = list(seen.order_by("pk").values_list("pk", flat=True))
+    addresses = [
+        *(f"/failures/?hours={hours}&view={view}" for hours in PERIODS for view in VIEWS),
+        *(f"/failures/?hours={hours}&experiment=EXP03" for hours in PERIODS),
+        *(f"/failures/{pk}/" for pk in ids[:: len(ids) // PAGES_OF_GROUPS]),
+        "/api/v1/failure-groups/",
+        "/api/v1/failure-groups/?verdict=service",
+    ]
+    first = [seconds_of(client, address) for address in addresses]
+    taken = {address: [seconds_of(client, address) for _ in range(visits)] for address in addresses}
+    slowest = sorted(addresses, key=lambda address: min(taken[address]), reverse=True)[:8]
+    return {
+        "failures": Verdict.objects.count(),
+        "groups": len(ids),
+        "totals": CauseTotals.objects.count(),
+        "p95_ms": p95([seconds for each in taken.values() for seconds in each]),
+        "first_p95_ms": p95(first),
+        "slowest": {address: round(1000 * min(taken[address])) for address in slowest},
+        "load": os.getloadavg()[0],
+    }
+
+
+if __name__ == "__main__":
+    main()
