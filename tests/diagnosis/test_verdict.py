@@ -69,6 +69,24 @@ CASES = {
         VerdictKind.USER,
         "SLURM-CANCELLED",
     ),
+    "cancelled, then the traceback of the next job in the same file": (
+        (
+            "slurmstepd: error: *** JOB 2 ON c1 CANCELLED AT 2020-02-20T10:05:27 ***\n"
+            "Traceback (most recent call last):\n"
+            "OSError: Cannot save file into a non-existent directory: 'runs/tradeoffs'\n"
+        ),
+        VerdictKind.CODE,
+        "PY-TRACEBACK",
+    ),
+    "cancelled, then the traceback of the cancelled job": (
+        (
+            "slurmstepd: error: *** JOB 2 ON c1 CANCELLED AT 2020-02-20T10:05:27 ***\n"
+            "Traceback (most recent call last):\n"
+            "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15\n"
+        ),
+        VerdictKind.USER,
+        "SLURM-CANCELLED",
+    ),
     "over memory, though the sample is small": (
         "Job has gone over cgroup memory limit of 10624 megabytes. Last measured usage: 404 megabytes.\n",
         VerdictKind.RESOURCE,

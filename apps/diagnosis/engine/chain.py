@@ -59,6 +59,11 @@ _ENDED = re.compile(
 _ORDINARY = re.compile(rb"[\r\n](?![\s#\[|*=+\-~^>]|at |frame |\d{1,4}:\s|\Z)")
 #: A step is cancelled once one of its tasks has failed.
 _TASK_FAILED = ("SLURM-TASK-EXIT", "SLURM-TASK-SIGNAL", "SLURM-OOM", "SLURM-OOM-TASK", "SLURM-TIMELIMIT")
+_TRACEBACK = b"\nTraceback (most recent call last)"
+#: Words of the last errors of a program that is being cancelled.
+_TERMINATED = re.compile(
+    r"(?i)signal|sigterm|terminat|interrupt|kill|cancel|broken pipe|connection|\bEOF|exit|rendezvous"
+)
 #: What HTCondor writes into a job's log when it is submitted: files of this kind are appended to.
 _SUBMITTED = re.compile(rb"^000 \((\d+)\.\d+\.\d+\) .{4,40} Job submitted from host", re.MULTILINE)
 
@@ -141,7 +146,11 @@ def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
     chain.reverse()
     if chain and not failed and not any(_is_strong(hit) for hit in chain) and _ended_well(block, chain):
         return []
-    return [hit for at, hit in enumerate(chain) if not _follows(hit, chain[:at], chain)]
+    return [
+        hit
+        for at, hit in enumerate(chain)
+        if not _follows(hit, chain[:at], chain) and not _is_of_an_earlier_job(hit, chain[at + 1 :], block)
+    ]
 
 
 def _without_habits(hits: Sequence[Hit], block: Block) -> list[Hit]:
@@ -194,6 +203,13 @@ def _follows(hit: Hit, before: Sequence[Hit], chain: Sequence[Hit]) -> bool:
     if hit.pattern.id == "SLURM-CANCELLED":
         return any(other.pattern.id in _TASK_FAILED or other.pattern.service == "program" for other in before)
     return False
+
+
+def _is_of_an_earlier_job(hit: Hit, after: Sequence[Hit], block: Block) -> bool:
+    """Tell whether a job was cancelled and a later one wrote its traceback into the same file."""
+    if hit.pattern.id != "SLURM-CANCELLED" or _TRACEBACK not in block.data[hit.offset - block.offset :]:
+        return False
+    return any(_speaks(other) and not _TERMINATED.search(other.text) for other in after)
 
 
 def _not_recovered(hits: Sequence[Hit], block: Block) -> list[Hit]:
