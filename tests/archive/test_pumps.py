@@ -88,7 +88,7 @@ def test_parser_is_fast(name):
 def test_lexer_is_fast_or_killed(first):
     """Without colours, where its budget is not enough: by the clock, as it is what a page waits for."""
     highlight.highlight([first])
-    for text in (*map(pumped, PIECES[::3]), *long_words()):
+    for text in (*map(pumped, PIECES[::6]), *long_words()):
         lines = [first, *text.split("\n")][: shown_contents.SHOWN_LINES]
         began = time.monotonic()
         assert len(highlight.highlight(lines)) == len(lines)
@@ -98,7 +98,7 @@ def test_lexer_is_fast_or_killed(first):
 
 def test_comparison_is_fast_or_plain():
     side = comparison.Side("1", ["a"], {})
-    for text in (*map(pumped, PIECES[::4]), *long_words()):
+    for text in (*map(pumped, PIECES[::6]), *long_words()):
         lines = text.split("\n")[: shown_contents.SHOWN_LINES]
         comparison.compare(side, side, exact=False)
         began = time.monotonic()
