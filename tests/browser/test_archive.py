@@ -17,7 +17,7 @@ srun ./simulate --geometry far-detector --seed 17 --output /pnfs/nova/scratch/si
 """
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_job_is_found_and_read(open_as, assert_accessible, liaison, width, scheme, request):
     variables = [
         ("USER", "nova"),
