@@ -201,6 +201,9 @@ def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, l
     report(client, request, slurm, 1, "sim")
 
     assert {s.stage_name for s in portal.turn()} == {"reco"}
+    for _ in range(3):  # on a busy machine accounting has the last end a turn later
+        if state() == "running":
+            assert {s.stage_name for s in portal.turn()} <= {"reco"}
     assert state() == "data_quality", "nothing was reported of the last stage yet"
     report(client, request, slurm, 2, "reco")
     portal.work_off()
