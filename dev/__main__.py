@@ -16,6 +16,8 @@ COMMANDS = {
 }
 #: Those that need nothing but what the portal itself needs.
 PORTAL_COMMANDS = ("run", "shell")
+PORTAL_DIRECTORIES = ("apps", "dev", "opsportal")
+TEST_DIRECTORIES = ("benchmarks", "tests")
 
 
 def main() -> int:
@@ -26,7 +28,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    from dev import claim, environment, messages
+    from dev import bytecode, claim, environment, messages
 
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
         print("usage: python3 -m dev " + "|".join(COMMANDS), file=sys.stderr)
@@ -35,7 +37,10 @@ def main() -> int:
     try:
         if command == "run":
             claim.hand_on(claim.claim(*claim.parse_options(arguments)))
-        python = environment.ensure("requirements.lock" if command in PORTAL_COMMANDS else "requirements-dev.lock")
+        is_of_portal = command in PORTAL_COMMANDS
+        python = environment.ensure("requirements.lock" if is_of_portal else "requirements-dev.lock")
+        names = PORTAL_DIRECTORIES if is_of_portal else PORTAL_DIRECTORIES + TEST_DIRECTORIES
+        bytecode.compile_project(environment.ROOT / name for name in names)
     except messages.SetupError as error:
         return messages.fail(error)
     except KeyboardInterrupt:

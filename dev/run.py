@@ -1,7 +1,9 @@
 """`make run`: servers, migrations, demo, the processes of the Procfile, until Ctrl-C. Runs inside the environment."""
 
 import ctypes
+import hashlib
 import http.client
+import json
 import os
 import re
 import secrets
@@ -23,6 +25,8 @@ from dev.valkey import Valkey
 DATABASE = "opsportal"
 CLUSTER = "hepsim"
 WEB_SECONDS = 90
+LOWEST_PRIORITY = 19
+CODE = ("apps", "clients", "opsportal", "static", "templates")
 PR_SET_PDEATHSIG = 1
 
 
@@ -36,24 +40,35 @@ class Run:
         self.environment: dict[str, str] = {}
 
     def go(self) -> None:
-        """Start everything and run until stopped. Raises `Stopped`, and `SetupError` if a part does not start."""
+        """Start everything and run until stopped. Raises `Stopped`, and `SetupError` if a part does not start.
+
+        The pages come first. Whatever else competes for the processor waits until they answer.
+        """
         postgres = Postgres(self.layout.postgres, self.layout.sockets)
         valkey = Valkey(self.layout.valkey, self.layout.sockets)
         self._set_environment(postgres, valkey)
-        static = self._begin("collectstatic", "--no-input", "--verbosity", "0")
-        self._start_servers(postgres, valkey)
-        say("migrating the database and loading the demo")
-        demo = self._begin("demo", "--migrate")
-        self._finish(static)
-        processes = read_procfile(ROOT / "Procfile")
-        self._start_process("web", processes.pop("web"))  # it loads while the demo does
-        logins = self._finish(demo)
-        say("starting the processes")
-        for name, command in (processes | read_procfile(ROOT / "Procfile.demo")).items():
-            self._start_process(name, command)
+        processes = read_procfile(ROOT / "Procfile.demo")
+        preparation = Preparation(self.layout)
+        if preparation.is_current():
+            self._start_servers(postgres, valkey)
+            self._start_process("web", processes.pop("web"))
+            logins = preparation.logins()
+        else:
+            preparation.forget()
+            static = self._begin("collectstatic", "--no-input", "--verbosity", "0")
+            self._start_servers(postgres, valkey)
+            say("migrating the database and loading the demo")
+            demo = self._begin("demo", "--migrate")
+            self._finish(static)
+            self._start_process("web", processes.pop("web"))  # it loads while the demo does
+            logins = self._finish(demo)
+            preparation.remember(logins)
         self._wait_for_web()
         self._tell_ready(logins)
-        self._begin("demo", "--history")
+
+        for name, command in processes.items():
+            self._start_process(name, command)
+        self._begin("demo", "--history", niceness=LOWEST_PRIORITY)
         parent = Parent()
         while True:
             self.supervisor.pump(0.25)
@@ -79,9 +94,9 @@ class Run:
         valkey.wait_ready(tick)
         postgres.create_database(DATABASE)
 
-    def _begin(self, *arguments: str) -> Child:
+    def _begin(self, *arguments: str, niceness: int = 0) -> Child:
         """Start a management command."""
-        command = [sys.executable, "manage.py", *arguments]
+        command = [*(["nice", "-n", str(niceness)] if niceness else []), sys.executable, "manage.py", *arguments]
         return self.supervisor.start(arguments[0], command, self.environment, quiet=True, restart=False)
 
     def _finish(self, child: Child) -> str:
@@ -120,6 +135,46 @@ class Run:
         say(f"ready: {self.url}/")
         with suppress(OSError):
             print(f"{logins}\nlogs: {self.layout.log}    stop: Ctrl-C", flush=True)
+
+
+class Preparation:
+    """Static files, migrations and the demo's data of a VAR: made once for each state of the code."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.stamp = layout.var / "prepared.json"
+        self.results = (layout.postgres / "PG_VERSION", layout.var / "static")
+
+    def is_current(self) -> bool:
+        """Return whether this VAR was prepared by this code, and database and static files are still there."""
+        exists = all(path.exists() for path in self.results)
+        return exists and self._read().get("code") == digest_of_code()
+
+    def logins(self) -> str:
+        return self._read()["logins"]
+
+    def remember(self, logins: str) -> None:
+        new = self.stamp.with_suffix(".new")
+        new.write_text(json.dumps({"code": digest_of_code(), "logins": logins}))
+        new.replace(self.stamp)
+
+    def forget(self) -> None:
+        self.stamp.unlink(missing_ok=True)
+
+    def _read(self) -> dict[str, str]:
+        with suppress(OSError, ValueError):
+            return dict(json.loads(self.stamp.read_text()))
+        return {}
+
+
+def digest_of_code() -> str:
+    """Return a digest of name, size and time of each file that pages, migrations or the demo are made of."""
+    digest = hashlib.sha256(sys.version.encode())
+    for directory in CODE:
+        for path in sorted((ROOT / directory).rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                status = path.stat()
+                digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
 
 
 class Parent:

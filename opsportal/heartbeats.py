@@ -7,7 +7,7 @@ import logging
 import threading
 from typing import Any
 
-from celery.signals import beat_init, worker_ready, worker_shutdown
+from celery.signals import beat_embedded_init, beat_init, worker_ready, worker_shutdown
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ _hearts: list[Heart] = []
 
 
 @beat_init.connect
+@beat_embedded_init.connect
 def on_beat_init(**_: Any) -> None:
     _begin("beat")
 
