@@ -17,7 +17,7 @@ __all__ = ["elasticsearch", "kafka", "slurm"]
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings, django_db_blocker):
-    """The first worker migrates a database, and all copy it: to migrate takes each of them ten seconds."""
+    """The first worker migrates a database, and all copy it: to migrate takes each of them four seconds of CPU."""
     base = os.environ.get(OURS, "")
     is_ours = base and Path(base).name in os.environ["DATABASE_URL"]
     if is_ours and "PYTEST_XDIST_WORKER" in os.environ:

@@ -109,11 +109,13 @@ def test_readme_is_short():
     assert (ROOT / "README.md").read_text().count("\n") <= 80
 
 
-def test_changelog_has_the_version_with_its_date_below_what_is_unreleased():
+def test_changelog_has_the_versions_with_their_dates_below_what_is_unreleased():
     text = (ROOT / "CHANGELOG.md").read_text()
     first, *versions = re.findall(r"^## (.+)$", text, re.MULTILINE)
     assert first == "Unreleased"
     assert all(re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+ - 20[0-9]{2}-[0-9]{2}-[0-9]{2}", each) for each in versions)
-    assert versions[0].startswith(f"{VERSION} - ")
+    released = [tuple(map(int, version.partition(" ")[0].split("."))) for version in versions]
+    assert released == sorted(released, reverse=True)
+    assert released[0] <= tuple(map(int, VERSION.split(".")))  # less, until this version is released
     kinds = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
     assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}

@@ -33,7 +33,7 @@ class SchemaView(SpectacularAPIView):
 
 
 class IndexSerializer(serializers.Serializer[dict[str, Any]]):
-    portal = serializers.CharField(help_text="Version of the portal, such as `0.1.0`.")
+    portal = serializers.CharField(help_text="Version of the portal, such as `0.2.0`.")
     api = serializers.CharField(help_text="Version of the API, as in its addresses: `1`.")
     openapi = serializers.URLField(help_text="The schema of every route.")
     reference = serializers.URLField(help_text="The same as a page, on which calls can be tried.")
@@ -68,7 +68,7 @@ def reference(request: HttpRequest) -> HttpResponse:
 
 
 class VersionSerializer(serializers.Serializer[dict[str, str]]):
-    portal = serializers.CharField(help_text="Version of the portal, such as `0.1.0`.")
+    portal = serializers.CharField(help_text="Version of the portal, such as `0.2.0`.")
     api = serializers.CharField(help_text="Version of the API, as in its addresses: `1`.")
 
 

@@ -180,7 +180,7 @@ def sign(state: str) -> str:
 
 @register.simple_tag
 def portal_version() -> str:
-    """The version of the portal, such as `0.1.0`."""
+    """The version of the portal, such as `0.2.0`."""
     return str(settings.PORTAL_VERSION)
 
 
