@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.core import checks
 from django.utils.module_loading import autodiscover_modules
 
 
@@ -6,6 +7,9 @@ class CoreConfig(AppConfig):
     name = "apps.core"
 
     def ready(self) -> None:
+        from apps.core.domain.schema import check_schema
+
+        checks.register(check_schema, checks.Tags.database)
         autodiscover_modules("events")
         # Subscribers register themselves; tasks are enqueued by name, so they must be imported too.
         autodiscover_modules("subscribers", "tasks")

@@ -22,7 +22,7 @@ def checks(client):
 
 
 def test_readyz_is_200_when_this_process_can_serve(client, db):
-    assert checks(client) == (200, {"database": True, "queue": True})
+    assert checks(client) == (200, {"database": True, "schema": True, "queue": True})
 
 
 def test_readyz_neither_waits_for_other_processes_nor_names_them(client, db, settings):
@@ -30,14 +30,14 @@ def test_readyz_neither_waits_for_other_processes_nor_names_them(client, db, set
     long_ago = timezone.now() - timedelta(days=30)
     beat_heart(name="beat", at=long_ago)
     beat_capture(cluster="secret-farm", host="scheduler-1", at=long_ago, detail={})
-    assert checks(client) == (200, {"database": True, "queue": True})
+    assert checks(client) == (200, {"database": True, "schema": True, "queue": True})
 
 
 def test_readyz_is_503_without_a_queue(client, db, settings):
     settings.CACHES = {
         "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "unix:///nowhere.sock"}
     }
-    assert checks(client) == (503, {"database": True, "queue": False})
+    assert checks(client) == (503, {"database": True, "schema": True, "queue": False})
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Health of the database, the queue and the portal's own processes."""
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -7,14 +8,17 @@ from typing import Any
 
 from django.conf import settings
 from django.core.cache import cache
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection
 
+from apps.core.domain.schema import find_faults, summarise
 from apps.core.models import Heartbeat
 
 #: A process without a heartbeat for longer than this is failing.
 HEARTBEAT_LIMIT = timedelta(seconds=60)
 #: Names of heartbeats, or what they begin with. `QUEUE` is beaten by a message of beat that a worker takes.
 BEAT, QUEUE, WORKER, CAPTURE = "beat", "queue", "worker ", "capture "
+#: Set once this process has seen that the schema fits. A later migration is followed by a restart.
+_schema_fits = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -27,8 +31,8 @@ class Check:
 
 
 def readiness() -> list[Check]:
-    """Look at what this process needs to serve: database and queue. A failure is a check that is not ok."""
-    return [_database(), _queue()]
+    """Look at what this process needs to serve: database, schema, queue. A failure is a check that is not ok."""
+    return [_database(), _schema(), _queue()]
 
 
 def components(at: datetime, *, ask_queue: bool = False) -> list[Check]:
@@ -51,6 +55,19 @@ def _database() -> Check:
     except Exception as error:  # any failure of the driver means: not ready
         return Check("database", ok=False, detail=type(error).__name__)
     return Check("database", ok=True, detail="ok")
+
+
+def _schema() -> Check:
+    """Compare the schema with the models. A schema that fits is not compared again."""
+    if not _schema_fits.is_set():
+        try:
+            faults = find_faults(database=DEFAULT_DB_ALIAS)
+        except Exception as error:  # any failure of the driver means: not ready
+            return Check("schema", ok=False, detail=type(error).__name__)
+        if faults:
+            return Check("schema", ok=False, detail=summarise(faults))
+        _schema_fits.set()
+    return Check("schema", ok=True, detail="ok")
 
 
 def _queue() -> Check:

@@ -22,7 +22,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @login_not_required
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Say whether this process can serve, with database and queue: 200 or 503. Other processes do not matter here."""
+    """Report whether this process can serve: database, schema, queue. 200 or 503; other processes do not count."""
     checks = readiness()
     ready = all(check.ok for check in checks)
     body = {"ready": ready, "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks]}

@@ -1,0 +1,189 @@
+"""The schema of the database: its applied migrations, and how it differs from the models."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.apps import apps
+from django.core import checks
+from django.db import connections, models
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.loader import MigrationLoader
+
+from opsportal.version import VERSION
+
+#: So many differences or migrations are named; the others are counted.
+NAMED = 5
+#: Types that PostgreSQL reports by another name than Django uses.
+ALIASES = {"time": "time without time zone", "varchar": "character varying"}
+
+# Columns, then the names of valid indexes and of constraints. A required column is one that every insert must fill.
+SCHEMA = """
+with tables as (
+    select oid, relname from pg_class
+    where relname = any(%s) and relkind in ('r', 'p') and pg_table_is_visible(oid)
+)
+select relname, 'column', attname, format_type(atttypid, atttypmod), not attnotnull,
+       attnotnull and not atthasdef and attidentity = ''
+from tables join pg_attribute on attrelid = tables.oid
+where attnum > 0 and not attisdropped
+union all
+select tables.relname, 'name', index.relname, null, null, null
+from tables join pg_index on indrelid = tables.oid join pg_class as index on index.oid = indexrelid
+where indisvalid
+union all
+select relname, 'name', conname, null, null, null
+from tables join pg_constraint on conrelid = tables.oid
+"""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the database; a required one has neither NULL nor a default."""
+
+    type: str
+    is_nullable: bool
+    is_required: bool
+
+
+@dataclass
+class Table:
+    """A table of the database: its columns by name, and the names of its indexes and constraints."""
+
+    columns: dict[str, Column] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+
+
+def find_refusal(*, database: str, prune: bool = False) -> str | None:
+    """Return why this version cannot migrate the database, or None. Unknown migrations can be pruned."""
+    connection = connections[database]
+    loader = MigrationLoader(connection)
+    labels = {config.label for config in _portal_apps()}
+    applied = sorted(migration for migration in loader.applied_migrations if migration[0] in labels)
+    if applied and not _was_created_since_020(connection):
+        return (
+            "This database was created by opsportal 0.1.0, which was never released and cannot be upgraded: "
+            "migrate a new, empty database (with make run, remove the directory VAR or choose another one)."
+        )
+
+    replaced = {name for migration in loader.disk_migrations.values() for name in migration.replaces}
+    unknown = [name for name in applied if name not in loader.disk_migrations and name not in replaced]
+    if unknown and not prune:
+        return (
+            f"This database has migrations that opsportal {VERSION} does not know ({_name_some(unknown)}): "
+            "install the version that applied them, or restore a dump of this version."
+        )
+    return None
+
+
+def _was_created_since_020(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether the core's first migration is that of 0.2.0, which left this function."""
+    with connection.cursor() as cursor:
+        cursor.execute("select to_regprocedure('opsportal_first_version()') is not null")
+        return bool(cursor.fetchone()[0])
+
+
+def find_faults(*, database: str) -> list[str]:
+    """Return what keeps this version from working on the database: unapplied migrations, else differences."""
+    connection = connections[database]
+    loader = MigrationLoader(connection)
+    unapplied = sorted(set(loader.graph.nodes) - set(loader.applied_migrations))
+    if unapplied:
+        return [f"Migrations are not applied ({_name_some(unapplied)}): run manage.py migrate."]
+
+    models_of_apps = [
+        model
+        for config in _portal_apps()
+        for model in config.get_models(include_auto_created=True)
+        if model._meta.managed and not model._meta.proxy
+    ]
+    tables = _read_tables(connection, [model._meta.db_table for model in models_of_apps])
+    return [fault for model in models_of_apps for fault in _compare(connection, model, tables)]
+
+
+def _portal_apps() -> list[Any]:
+    return [config for config in apps.get_app_configs() if config.name.startswith("apps.")]
+
+
+def _name_some(migrations: Sequence[tuple[str, str]]) -> str:
+    return summarise([f"{app_label}.{name}" for app_label, name in migrations], separator=", ")
+
+
+def summarise(texts: Sequence[str], separator: str = "; ") -> str:
+    """Return the first texts in a line, and how many others there are."""
+    others = len(texts) - NAMED
+    return separator.join([*texts[:NAMED], *([f"{others} more"] if others > 0 else [])])
+
+
+def _read_tables(connection: BaseDatabaseWrapper, names: list[str]) -> dict[str, Table]:
+    """Read the existing ones of these tables, in one query."""
+    tables: dict[str, Table] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(SCHEMA, [names])
+        for table_name, kind, name, type_, is_nullable, is_required in cursor.fetchall():
+            table = tables.setdefault(table_name, Table())
+            if kind == "column":
+                table.columns[name] = Column(type_, is_nullable, is_required)
+            else:
+                table.names.add(name)
+    return tables
+
+
+def _compare(connection: BaseDatabaseWrapper, model: type[models.Model], tables: dict[str, Table]) -> Iterator[str]:
+    """Yield each difference between a model and its table."""
+    name = model._meta.db_table
+    if name not in tables:
+        yield f"table {name} is missing"
+        return
+
+    table = tables[name]
+    fields: list[Any] = [model_field for model_field in model._meta.local_concrete_fields if model_field.column]
+    for model_field in fields:
+        yield from _compare_column(connection, name, model_field, table.columns.get(model_field.column))
+    yield from _unknown_columns(name, table, {model_field.column for model_field in fields})
+
+    for index in model._meta.indexes:
+        if index.name not in table.names:
+            yield f"table {name} lacks index {index.name}"
+    for constraint in model._meta.constraints:
+        if constraint.name not in table.names:
+            yield f"table {name} lacks constraint {constraint.name}"
+
+
+def _compare_column(
+    connection: BaseDatabaseWrapper, table_name: str, model_field: Any, column: Column | None
+) -> Iterator[str]:
+    if column is None:
+        yield f"table {table_name} lacks column {model_field.column}"
+        return
+    type_ = _canonical_type(model_field.db_type(connection))
+    if column.type != type_:
+        yield f"column {table_name}.{model_field.column} is {column.type}, not {type_}"
+    if column.is_nullable and not model_field.null:
+        yield f"column {table_name}.{model_field.column} lacks NOT NULL"
+    if model_field.null and not column.is_nullable:
+        yield f"column {table_name}.{model_field.column} must not be NOT NULL"
+
+
+def _canonical_type(type_: str) -> str:
+    """Return a column type of Django as PostgreSQL writes it."""
+    name = re.split(r"\W", type_, maxsplit=1)[0]
+    modifiers = type_.removeprefix(name).replace(", ", ",")
+    return ALIASES.get(name, name) + modifiers
+
+
+def _unknown_columns(table_name: str, table: Table, known: set[str]) -> Iterator[str]:
+    """Yield the columns that no model fills although each insert must."""
+    for name, column in table.columns.items():
+        if column.is_required and name not in known:
+            yield f"table {table_name} requires column {name}, which this version does not fill"
+
+
+def check_schema(*, databases: Iterable[str] | None = None, **_: Any) -> list[checks.CheckMessage]:
+    """Report what keeps this version from working on the databases that `check --database` names."""
+    return [
+        checks.Error(fault, obj=database, id="opsportal.E001")
+        for database in databases or ()
+        for fault in find_faults(database=database)
+    ]
