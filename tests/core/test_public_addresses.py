@@ -89,13 +89,21 @@ def test_special_addresses_are_not_public(address):
     assert not is_public(ip_address(address))
 
 
-@pytest.mark.parametrize("minor", range(11, 16))
-def test_other_pythons_agree(minor):
+def pythons() -> dict[str, str]:
+    """Return the interpreters of this machine that the portal may run on, by version: at least this one."""
+    this = f"3.{sys.version_info.minor}"
+    beside = sorted(Path(sys.base_prefix).parent.glob("3.*.*/bin/python3"))
+    interpreters = {".".join(path.parts[-3].split(".")[:2]): str(path) for path in beside}
+    for minor in range(11, 20):
+        if path := which(f"python3.{minor}"):
+            interpreters.setdefault(f"3.{minor}", path)
+    supported = {version: path for version, path in interpreters.items() if int(version.partition(".")[2]) >= 11}
+    return supported | {this: sys.executable}
+
+
+@pytest.mark.parametrize("python", pythons().values(), ids=pythons().keys())
+def test_every_python_agrees(python):
     """Their `ipaddress` modules differ: 3.11 calls 192.0.0.192 and fec0:: special or not by its patch release."""
-    beside = Path(sys.base_prefix).parent.glob(f"3.{minor}.*/bin/python3")
-    python = next(map(str, beside), None) or which(f"python3.{minor}")
-    if python is None:
-        pytest.skip(f"Python 3.{minor} is not installed")
     path = Path(public_addresses.__file__).parent
     found = subprocess.run(
         [python, "-c", PROGRAM],
