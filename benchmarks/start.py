@@ -36,7 +36,10 @@ IMPORTS = {
     "manage.py check": ["manage.py", "check"],
     "web": ["-c", "import opsportal.wsgi"],
     "worker": ["-c", "from opsportal.celery import app; app.loader.init_worker(); app.finalize()"],
-    "beat": ["-c", "import celery.apps.beat; from opsportal.celery import app; app.finalize()"],
+    "beat": [
+        "-c",
+        "import celery.apps.beat; from opsportal.celery import app; app.loader.init_worker(); app.finalize()",
+    ],
 }
 
 

@@ -19,6 +19,8 @@ def main() -> int:
         failed = run_checks()
     except (SetupError, OSError) as error:
         return fail(SetupError(str(error)))
+    # pytest rewrites the modules of the tests, and keeps them only where it may write bytecode.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PATH"] = f"{BINARIES}{os.pathsep}{PATH}"
     marks = ["-m", f"not ({' or '.join([*PARTS, 'slow'])})"] if fast else []
     say("running the tests")
