@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from django.db import connection
+from django.http import QueryDict
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.collection import store_records
 from apps.jobs.domain.rollups import recompute_dirty_hours
-from apps.jobs.domain.statistics.columns import STORED, SUMS
+from apps.jobs.domain.statistics.columns import DIMENSIONS, STORED, SUMS
 from apps.jobs.domain.statistics.cube import TIME, Query, count
 from apps.jobs.domain.statistics.explorer import MEASURES, Explorer, Question
 from apps.jobs.domain.statistics.windows import hour_of_week, window_names, window_of, windows_of_week
@@ -194,6 +195,30 @@ def test_explorer_answers_and_every_row_links_to_its_jobs(client, counted_jobs, 
         answer = client.get("/jobs/" + shown["query"])
         assert len(answer.context["page"].rows) == shown["row"].jobs, shown["query"]
     assert client.get(f"/statistics/{query}&format=csv").content.startswith(page.context["question"].by[0].encode())
+
+
+@pytest.mark.parametrize(
+    ("dimension", "value"),
+    [
+        *((name, "plain") for name in DIMENSIONS),
+        *(("host", text) for text in ("with.dot", "with/slash", "a b&c=d", "//example.org", "-", "")),
+    ],
+)
+def test_filter_of_the_form_becomes_part_of_the_address(client, db, liaison, dimension, value):
+    client.force_login(liaison)
+    answer = client.get("/statistics/", {"period": "7d", "filter": dimension, "value": value})
+    assert answer.status_code == 302
+    query = QueryDict(answer["Location"].removeprefix("?"))
+    assert query.getlist(dimension) == ([value] if value else [])
+    assert query["period"] == "7d"
+    assert not {"filter", "value"} & set(query)
+    assert client.get("/statistics/" + answer["Location"]).status_code in (200, 400)
+
+
+def test_filter_that_is_given_twice_costs_no_error(client, db, liaison):
+    client.force_login(liaison)
+    answer = client.get("/statistics/?filter=host&filter=site&value=wn1")
+    assert answer["Location"] == "?site=wn1"
 
 
 def test_ledger_assigns_every_wasted_hour_and_agrees_with_accounting(client, counted_jobs, shifter):

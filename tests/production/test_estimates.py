@@ -55,6 +55,41 @@ def test_a_stage_of_few_past_jobs_runs_as_many_at_once_as_the_experiment_did():
     assert (found.days.mid, found.at_once) == (0.625, 40)
 
 
+def test_jobs_of_no_time_tell_nothing_about_how_many_run_at_once():
+    instant = past(completed_wall_seconds=0.0, core_seconds=0.0, wall_seconds=(0.0,) * 5)
+    assert jobs_at_once([instant]) is None
+    assert jobs_at_once([instant, past()]) == jobs_at_once([past()])
+
+
+def test_an_experiment_that_ran_short_jobs_can_run_one_at_a_time():
+    short = past(completed_wall_seconds=100.0, wall_seconds=(1.0,) * 5)
+    assert jobs_at_once([short]) == Range(1, 1, 1)
+
+
+durations = st.sampled_from([0.0, 0.4, 1.0, 3600.0, 1e9])
+
+
+@given(durations, st.integers(0, 3), st.integers(0, 3), st.integers(0, 1), durations)
+def test_no_past_and_no_stage_divides_by_zero(seconds, completed, jobs, events, limit):
+    row = past(
+        completed=completed,
+        core_seconds=seconds * completed,
+        completed_wall_seconds=seconds * completed,
+        wall_seconds=(seconds,) * 5,
+        per_day=(1.0,) * 5,
+        events_per_job=events,
+    )
+    stages = (
+        stage("reco", events=events, jobs=jobs, wall_seconds=int(limit)),
+        stage("without past", events=events, jobs=jobs, wall_seconds=int(limit)),
+    )
+    figures = estimate(
+        content(stages=stages), past={"reco": (row,)}, datasets={}, today=TODAY, at_once=jobs_at_once([row])
+    )
+    days = [stage.days for stage in figures.stages if stage.days]
+    assert all(0 <= range_.low <= range_.mid <= range_.high for range_ in days)
+
+
 def test_finish_counts_from_today():
     assert of(past()).finish == (date(2026, 11, 22), date(2026, 11, 22), date(2026, 11, 24))
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from django.http import HttpResponse, QueryDict
-from django.shortcuts import redirect, render
+from django.http import HttpResponse, HttpResponseRedirect, QueryDict
+from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
@@ -55,7 +55,7 @@ PRESETS = (
 @require_safe
 def explorer(request: AuthenticatedRequest) -> HttpResponse:
     if request.GET.get("filter") in DIMENSIONS:
-        return redirect("?" + _with_filter(request.GET).urlencode())
+        return HttpResponseRedirect(f"?{_with_filter(request.GET).urlencode()}")
     asked = read_question(request.GET, at=timezone.now())
     question, source = asked.question, Explorer(request.user)
     if request.GET.get("format") == "csv" and not asked.problems:
@@ -172,7 +172,8 @@ def _chips(values: QueryDict, question: Question) -> Iterator[tuple[str, str, st
 def _with_filter(values: QueryDict) -> QueryDict:
     """Return the address with the filter of the form among the others."""
     changed = values.copy()
-    [name], text = changed.pop("filter"), changed.pop("value", [""])[-1].strip()
+    name = changed.pop("filter")[-1]
+    text = changed.pop("value", [""])[-1].strip()
     if text and text not in changed.getlist(name):
         changed.appendlist(name, text)
     return changed

@@ -163,13 +163,17 @@ def estimate_stages(
 
 
 def jobs_at_once(rows: Sequence[PastStage]) -> Range | None:
-    """Return how many jobs ran at once in past stages: their pace times the time of a job."""
-    return _range(
-        _points(
-            [row for row in rows if row.completed],
-            lambda row: [pace * row.completed_wall_seconds / row.completed / DAY for pace in row.per_day],
-        )
-    )
+    """Return how many jobs ran at once in past stages: their pace times the time of a job, at least one.
+
+    None without any past stage whose jobs took time: jobs of 0 s tell nothing about how many can run.
+    """
+    timed_rows = [row for row in rows if row.completed and row.completed_wall_seconds]
+
+    def concurrency(row: PastStage) -> list[float]:
+        days_of_job = row.completed_wall_seconds / row.completed / DAY
+        return [max(1.0, jobs_per_day * days_of_job) for jobs_per_day in row.per_day]
+
+    return _range(_points(timed_rows, concurrency))
 
 
 def _stage(
