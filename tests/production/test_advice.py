@@ -63,7 +63,8 @@ def test_a_request_waits_by_the_time_limit_of_the_stage_that_needs_the_service(a
             requests.stage("reco", services=("samweb", "\0"), wall_seconds=own * 3600),
             requests.stage("gen", services=("dcache",), wall_seconds=other * 3600),
         )
-        assert request_advice(content=requests.content(stages=stages), user=liaison, at=at).submit == submit
+        written = requests.content(stages=stages)
+        assert request_advice(content=written, experiment=nova, user=liaison, at=at).submit == submit
 
 
 def test_form_and_page_of_a_request_give_the_advice(samweb, shifter, liaison, nova, browse):
@@ -74,3 +75,11 @@ def test_form_and_page_of_a_request_give_the_advice(samweb, shifter, liaison, no
     assert [text_of(browse(liaison).get(each)).count("Submit no jobs now") for each in addresses] == [0, 0]
     open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=now)
     assert [text_of(browse(liaison).get(each)).count("Submit no jobs now") for each in addresses] == [1, 1]
+
+
+def test_announcement_for_one_experiment_stops_only_its_jobs(at, samweb, shifter, liaison, other_liaison, nova, dune):
+    post_announcement(title="Stop", by=shifter, at=at, experiments=[dune], do_not_submit=True)
+    for user in (shifter, liaison, other_liaison):
+        written = requests.content()
+        assert request_advice(content=written, experiment=nova, user=user, at=at).submit == "yes"
+        assert request_advice(content=written, experiment=dune, user=user, at=at).submit == "no"

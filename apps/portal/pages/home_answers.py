@@ -18,7 +18,7 @@ from apps.diagnosis.models import CauseTotals, DirtyImpact, Impact, ImpactGroup
 from apps.jobs.domain.records import hour_of
 from apps.jobs.enums import FAILED_STATES
 from apps.jobs.models import HourlyEnds
-from apps.production.domain.advice import Advice, submit_advice
+from apps.production.domain.advice import Advice, Reason, submit_advice
 from apps.statusboard.models import Incident
 
 #: Length of the jobs that the answer assumes, and the hours of the chart.
@@ -26,6 +26,7 @@ USUAL_JOB = timedelta(hours=12)
 CHART_HOURS = 48
 #: Outages named beside the chart and in the answer.
 MOST_BANDS = 6
+MOST_NAMED = 3
 
 SERIES = [
     Series("service", "service"),
@@ -62,15 +63,31 @@ class Broken:
 def can_run(*, user: User, at: datetime) -> RunAnswer:
     """Answer for jobs of any stage that run twelve hours."""
     advice = submit_advice(user=user, at=at, length=USUAL_JOB)
-    down = [each.service.name for each in advice.reasons if each.submit == "no" and each.service]
-    if any(each.submit == "no" and not each.service for each in advice.reasons):
+    against = [reason for reason in advice.reasons if reason.submit == "no"]
+    if any(not (reason.service_names or reason.experiment_names) for reason in against):
         return RunAnswer("down", "No: do not submit", advice)
-    if down:
-        names = ", ".join(down[:3]) + (f" and {len(down) - 3} more" if len(down) > 3 else "")
-        return RunAnswer("degraded", f"Yes, except what needs {names}", advice)
+    if against:
+        return RunAnswer("degraded", f"Yes, except {_exceptions(against)}", advice)
     if advice.submit == "wait":
         return RunAnswer("degraded", "Yes, except what meets maintenance", advice)
     return RunAnswer("degraded" if advice.reasons else "up", "Yes, with care" if advice.reasons else "Yes", advice)
+
+
+def _exceptions(reasons: Sequence[Reason]) -> str:
+    """Return the jobs that these reasons are about, in words."""
+    experiments = dict.fromkeys(name for reason in reasons for name in reason.experiment_names)
+    services = dict.fromkeys(name for reason in reasons if not reason.experiment_names for name in reason.service_names)
+    parts = []
+    if experiments:
+        parts.append(f"jobs of {_name_some(list(experiments))}")
+    if services:
+        parts.append(f"what needs {_name_some(list(services))}")
+    return " and ".join(parts)
+
+
+def _name_some(names: Sequence[str]) -> str:
+    others = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {others} more" if others > 0 else "")
 
 
 def broke_since_yesterday(*, user: User, at: datetime) -> Broken:

@@ -170,7 +170,7 @@ def request_page(
         "ingredients": argument_texts(request),
         "totals": totals_of(request),
         **_work(request, progress, estimate, approval, at),
-        "advice": estimate and request_advice(content=written, user=user, at=at),
+        "advice": estimate and request_advice(content=written, experiment=request.experiment, user=user, at=at),
         "submission_warnings": warnings_now(request, written, at=at)
         if _checks_now(request, checks)
         else warnings_at_submission(events),

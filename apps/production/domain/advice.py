@@ -5,11 +5,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from apps.accounts.models import User
+from django.db.models import Q
+
+from apps.accounts.models import Experiment, User
+from apps.accounts.permissions import NOBODY, Scope, scope_of
 from apps.production.domain.content.model import RequestContent
 from apps.production.models import Request, Stage
 from apps.statusboard.enums import Effect, State
-from apps.statusboard.models import Announcement, DowntimeWindow, Service, StateInterval
+from apps.statusboard.models import Announcement, AnnouncementQuerySet, DowntimeWindow, Service, StateInterval
 
 Submit = Literal["yes", "no", "wait"]
 #: The longest job that is advised on; a longer one counts as this long.
@@ -18,12 +21,17 @@ LONGEST = timedelta(days=60)
 
 @dataclass(frozen=True)
 class Reason:
-    """One thing that speaks against submitting, or that one should know; `submit` is what it alone advises."""
+    """One thing that speaks against submitting, or that one should know; `submit` is what it alone advises.
+
+    It is about all jobs, unless it names experiments or services.
+    """
 
     submit: Submit
     text: str
     until: datetime | None = None
     service: Service | None = None
+    service_names: tuple[str, ...] = ()
+    experiment_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,13 +60,17 @@ def submit_advice(*, user: User, at: datetime, length: timedelta, services: Coll
     Down and “do not submit” mean no; maintenance that such a job would meet means wait; degraded and unknown are
     reasons to know. The end of an unplanned outage is not known.
     """
-    return _advice(user, at, length, None if services is None else dict.fromkeys(services, length))
+    announcements = Announcement.objects.visible_to(user)
+    return _advice(
+        announcements, at, length, None if services is None else dict.fromkeys(services, length), scope_of(user)
+    )
 
 
-def request_advice(*, content: RequestContent, user: User, at: datetime) -> Advice:
+def request_advice(*, content: RequestContent, experiment: Experiment | None, user: User, at: datetime) -> Advice:
     """Advise on the jobs of a request as if they started at `at`. Five queries.
 
-    Each service counts for the longest jobs that need it, by the time limits of the stages.
+    Each service counts for the longest jobs that need it, by the time limits of the stages. Announcements count that
+    are for everybody or for the experiment; without one, those that the user can see.
     """
     needed: dict[str, timedelta] = {}
     for stage in content.stages:
@@ -68,12 +80,25 @@ def request_advice(*, content: RequestContent, user: User, at: datetime) -> Advi
     # All slugs are read: what a draft holds may be no text for the database.
     known = Service.objects.values_list("slug", "pk")
     lengths = {pk: needed[slug] for slug, pk in known if slug in needed}
-    return _advice(user, at, max(lengths.values(), default=timedelta()), lengths)
+    announcements = Announcement.objects.visible_to(user)
+    if experiment is not None:
+        announcements = Announcement.objects.filter(Q(experiments=None) | Q(experiments=experiment))
+    return _advice(announcements, at, max(lengths.values(), default=timedelta()), lengths)
 
 
-def _advice(user: User, at: datetime, longest: timedelta, lengths: Mapping[int, timedelta] | None) -> Advice:
-    """Advise on jobs by the services that they need and how long those run that need it; None for any service."""
-    reasons = [*_announced(user, at, lengths), *_states(at, lengths), *_planned(at, longest, lengths)]
+def _advice(
+    announcements: AnnouncementQuerySet,
+    at: datetime,
+    longest: timedelta,
+    lengths: Mapping[int, timedelta] | None,
+    scope: Scope = NOBODY,
+) -> Advice:
+    """Advise on jobs by the services that they need and how long those run that need it; None for any service.
+
+    With a scope, the advice is on all jobs in it.
+    """
+    announced = _announced(announcements, at, lengths, scope)
+    reasons = [*announced, *_states(at, lengths), *_planned(at, longest, lengths)]
     reasons.sort(key=lambda reason: _ORDER[reason.submit])
     submit: Submit = reasons[0].submit if reasons else "yes"
     against = [reason.until for reason in reasons if reason.submit != "yes"]
@@ -81,14 +106,24 @@ def _advice(user: User, at: datetime, longest: timedelta, lengths: Mapping[int, 
     return Advice(submit, until, reasons)
 
 
-def _announced(user: User, at: datetime, services: Collection[int] | None) -> list[Reason]:
-    rows = Announcement.objects.visible_to(user).current(at).filter(do_not_submit=True).prefetch_related("services")
-    found = []
-    for row in rows:
-        about = {service.pk for service in row.services.all()}
-        if services is None or not about or about & set(services):
-            found.append(Reason("no", f"“{row.title}”: do not submit.", row.ends_at))
-    return found
+def _announced(
+    announcements: AnnouncementQuerySet, at: datetime, services: Collection[int] | None, scope: Scope
+) -> list[Reason]:
+    """Return the announcements not to submit that concern any of these services, or any at all (None)."""
+    current = announcements.current(at).filter(do_not_submit=True)
+    reasons = []
+    for announcement in current.prefetch_related("services", "experiments"):
+        named_services = list(announcement.services.all())
+        named_experiments = list(announcement.experiments.all())
+        if services is not None and named_services and not {service.pk for service in named_services} & set(services):
+            continue
+
+        service_names = tuple(service.name for service in named_services)
+        covers_scope = not scope.sees_all and scope.experiments <= {experiment.pk for experiment in named_experiments}
+        experiment_names = () if covers_scope else tuple(experiment.name for experiment in named_experiments)
+        text = f"“{announcement.title}”: do not submit."
+        reasons.append(Reason("no", text, announcement.ends_at, None, service_names, experiment_names))
+    return reasons
 
 
 def _states(at: datetime, services: Collection[int] | None) -> list[Reason]:
@@ -105,7 +140,8 @@ def _states(at: datetime, services: Collection[int] | None) -> list[Reason]:
         until = row.ended_at if state == State.MAINTENANCE else None
         words = {State.DOWN: "is down", State.MAINTENANCE: "is in maintenance", State.UNKNOWN: "has an unknown state"}
         submit: Submit = _UNPLANNED[state]  # type: ignore[assignment]
-        found.append(Reason(submit, f"{row.service} {words.get(state, 'is degraded')}.", until, row.service))
+        text = f"{row.service} {words.get(state, 'is degraded')}."
+        found.append(Reason(submit, text, until, row.service, (row.service.name,)))
     return found
 
 

@@ -69,7 +69,7 @@ def _panel(
     request: AuthenticatedRequest, forms: RequestForms, experiment: Experiment, wanted: Request | None
 ) -> HttpResponse:
     found = check_form(forms, experiment, wanted, request.user)
-    context = panel_context(forms, found, touched_in(request.POST), request.user) | {"replaces": True}
+    context = panel_context(forms, found, touched_in(request.POST), experiment, request.user) | {"replaces": True}
     context |= review_context(forms, found.estimate, experiment, wanted, request.user, timezone.now())
     return render(request, "production/_checked.html", context)
 
@@ -95,7 +95,11 @@ def is_untouched(forms: RequestForms, finding: Finding, touched: Collection[str]
 
 
 def panel_context(
-    forms: RequestForms, found: CheckReport | None, touched: Collection[str] | None, user: User
+    forms: RequestForms,
+    found: CheckReport | None,
+    touched: Collection[str] | None,
+    experiment: Experiment | None,
+    user: User,
 ) -> dict[str, Any]:
     """Return the context of the panel and of the steps: each severity with its findings and their fields.
 
@@ -111,7 +115,7 @@ def panel_context(
         "groups": [group for group in groups if group[1]],
         "empty": list(dict.fromkeys(forms.place_of(one.path) for one in empty)),
         "estimate": found.estimate,
-        "advice": request_advice(content=forms.content, user=user, at=timezone.now()),
+        "advice": request_advice(content=forms.content, experiment=experiment, user=user, at=timezone.now()),
         "steps": steps_of(forms, shown.findings, empty),
     }
 

@@ -219,7 +219,7 @@ class FormPage:
             "material": wanted is not None and wanted.state in CHANGEABLE,
             "full": len(forms.stages.forms) >= MAX_STAGES,
             "max_stages": MAX_STAGES,
-            **panel_context(forms, found, touched, self.request.user),
+            **panel_context(forms, found, touched, experiment, self.request.user),
             **review_context(forms, figures, experiment, wanted, self.request.user, at),
             "touched": ALL_TOUCHED if touched is None else " ".join(touched),
             "taken": taken_names(wanted) if wanted else [],
