@@ -1,12 +1,16 @@
 """The answers at the top of the home page."""
 
-import pytest
+from datetime import timedelta
 
-from apps.portal.pages.home_answers import can_run
+import pytest
+from django.utils import timezone
+
+from apps.portal.pages.home_answers import MOST_BANDS, can_run, failures_by_hour
 from apps.statusboard.domain.announcements import post_announcement
 from apps.statusboard.domain.incidents import open_incident
 from apps.statusboard.enums import State
 from tests.factories.statusboard import service
+from tests.pages import text_of
 
 
 @pytest.fixture
@@ -37,3 +41,13 @@ def test_reasons_of_both_kinds_are_named_together(at, shifter, dune, words):
     post_announcement(title="Stop", by=shifter, at=at, experiments=[dune], do_not_submit=True)
     services = "what needs a, b, c and 1 more"
     assert words() == [f"Yes, except jobs of DUNE and {services}", f"Yes, except {services}", "No: do not submit"]
+
+
+def test_chart_counts_the_outages_that_it_does_not_mark(shifter, client):
+    now = timezone.now()
+    for number in range(MOST_BANDS + 2):
+        began_at = now - timedelta(hours=number + 1)
+        open_incident(service=service(f"s{number}", began_at), state=State.DOWN, title="503", by=shifter, at=began_at)
+    assert failures_by_hour(user=shifter, at=now).outages_left_out == 2
+    client.force_login(shifter)
+    assert "2 earlier outages not marked" in text_of(client.get("/"))

@@ -24,8 +24,9 @@ from apps.statusboard.models import Incident
 #: Length of the jobs that the answer assumes, and the hours of the chart.
 USUAL_JOB = timedelta(hours=12)
 CHART_HOURS = 48
-#: Outages named beside the chart and in the answer.
+#: Outages marked in the chart.
 MOST_BANDS = 6
+#: Experiments and services named in the answer.
 MOST_NAMED = 3
 
 SERIES = [
@@ -44,6 +45,14 @@ class RunAnswer:
     sign: str
     words: str
     advice: Advice
+
+
+@dataclass(frozen=True)
+class FailureChart:
+    """The chart of failed jobs, and how many outages of its time it does not mark: those that began first."""
+
+    svg: SafeString
+    outages_left_out: int
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
     return Broken(since, rows, sum(victims.values()), eligible, is_counted)
 
 
-def failures_by_hour(*, user: User, at: datetime) -> SafeString:
+def failures_by_hour(*, user: User, at: datetime) -> FailureChart:
     """Return the chart of failed jobs by hour and verdict, with outages as bands on the same axis. Three queries."""
     end = hour_of(at) + timedelta(hours=1)
     start = end - timedelta(hours=CHART_HOURS)
@@ -131,9 +140,12 @@ def failures_by_hour(*, user: User, at: datetime) -> SafeString:
     ]
     most = max(bins, key=lambda each: sum(each.values))
     sentence = f"Failed jobs per hour, last {CHART_HOURS} hours; most, {sum(most.values):,.0f}, at {most.label}"
-    return bars(
-        bins, SERIES, sentence=sentence, heading="Hour", ticks=_ticks(hours), bands=_bands(start, at), height=150
-    )
+    outages = list(Incident.objects.filter(merged_into=None).overlapping(start, at).select_related("service"))
+    outages.sort(key=lambda outage: outage.started_at)
+    newest = outages[-MOST_BANDS:]
+    bands = _bands(newest, start, at)
+    svg = bars(bins, SERIES, sentence=sentence, heading="Hour", ticks=_ticks(hours), bands=bands, height=150)
+    return FailureChart(svg, outages_left_out=len(outages) - len(newest))
 
 
 def _failed_jobs(hour: datetime) -> str:
@@ -151,9 +163,7 @@ def _ticks(hours: Sequence[datetime]) -> list[Tick]:
     ]
 
 
-def _bands(start: datetime, at: datetime) -> list[Band]:
-    rows = Incident.objects.filter(merged_into=None).overlapping(start, at).select_related("service")
-    shown = sorted(rows.order_by("-started_at")[:MOST_BANDS], key=lambda row: row.started_at)
+def _bands(outages: Sequence[Incident], start: datetime, at: datetime) -> list[Band]:
     hour = timedelta(hours=1)
     return [
         Band(
@@ -165,7 +175,7 @@ def _bands(start: datetime, at: datetime) -> list[Band]:
             _times(row),
             number,
         )
-        for number, row in enumerate(shown)
+        for number, row in enumerate(outages)
     ]
 
 
