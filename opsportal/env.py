@@ -9,15 +9,14 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 #: Roles that `SSO_ROLES` may give: those of `apps.accounts.enums.Role`, which needs Django.
 ROLES = ("liaison", "approver", "shifter", "admin")
@@ -125,34 +124,15 @@ def _split_blanks(value: Any) -> Any:
     return value.split() if isinstance(value, str) else value
 
 
-Urls = Annotated[list[str], NoDecode, BeforeValidator(_split_blanks)]
-Words = Annotated[list[str], NoDecode, BeforeValidator(_split)]
-Paths = Annotated[list[Path], NoDecode, BeforeValidator(_split)]
+Urls = Annotated[list[str], BeforeValidator(_split_blanks)]
+Words = Annotated[list[str], BeforeValidator(_split)]
+Paths = Annotated[list[Path], BeforeValidator(_split)]
 
 
-class FileSource(PydanticBaseSettingsSource):
-    """Values from files named by `NAME_FILE` variables, without the final line end."""
-
-    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
-        path = os.environ.get(f"{field_name}_FILE")
-        if not path:
-            return None, field_name, False
-        if field_name in os.environ:
-            raise BadEnvironment(f"{field_name} and {field_name}_FILE are both set: give one of them.")
-        try:
-            return Path(path).read_text(encoding="utf-8").rstrip("\r\n"), field_name, False
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadEnvironment(f"{field_name}_FILE: {error}") from error
-
-    def __call__(self) -> dict[str, Any]:
-        found = {name: self.get_field_value(None, name)[0] for name in self.settings_cls.model_fields}
-        return {name: value for name, value in found.items() if value is not None}
-
-
-class Environment(BaseSettings):
+class Environment(BaseModel):
     """All settings, by the names of their environment variables."""
 
-    model_config = SettingsConfigDict(case_sensitive=True, extra="ignore", hide_input_in_errors=True, frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(hide_input_in_errors=True, frozen=True)
 
     SECRET_KEY: Annotated[SecretStr, AfterValidator(_strong_key)] | None = Field(
         default=None,
@@ -320,7 +300,7 @@ class Environment(BaseSettings):
         max_length=200,
         description="Whom to ask for help with a login, as the login pages show it: a mail address, a phone number or a few words.",
     )
-    SSO_ROLES: Annotated[dict[str, list[str]], NoDecode, BeforeValidator(_roles)] = Field(
+    SSO_ROLES: Annotated[dict[str, list[str]], BeforeValidator(_roles)] = Field(
         default={},
         description='Roles by group, as JSON: `{"nova-liaisons": ["liaison:NOVA"], "opg": ["approver", "shifter"]}`; see docs/single-sign-on.md.',
     )
@@ -388,22 +368,11 @@ class Environment(BaseSettings):
     )
 
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, FileSource(settings_cls)
-
-    @classmethod
     def read(cls, *, required: Sequence[str] = REQUIRED) -> Self:
         """Read the process's environment. Raises `BadEnvironment`, which names every bad variable at once."""
         bad: dict[str, str] = {}
         try:
-            found = cls()
+            found = cls.model_validate(_values(cls.model_fields))
         except ValidationError as error:
             bad = {str(e["loc"][0]): e["msg"].removeprefix("Value error, ") for e in error.errors()}
         missing = [name for name in required if not (name in bad or _given(name))]
@@ -411,6 +380,23 @@ class Environment(BaseSettings):
             told = [f"{name} is not set." for name in missing] + [f"{name}: {why}." for name, why in bad.items()]
             raise BadEnvironment("\n".join(told))
         return found
+
+
+def _values(names: Iterable[str]) -> dict[str, str]:
+    """Return the text of each setting that the environment has, or the file that it names, without the line end."""
+    values: dict[str, str] = {}
+    for name in names:
+        path = os.environ.get(f"{name}_FILE")
+        if path and name in os.environ:
+            raise BadEnvironment(f"{name} and {name}_FILE are both set: give one of them.")
+        if path:
+            try:
+                values[name] = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise BadEnvironment(f"{name}_FILE: {error}") from error
+        elif name in os.environ:
+            values[name] = os.environ[name]
+    return values
 
 
 def _given(name: str) -> bool:
