@@ -1,8 +1,12 @@
 """The back office: models grouped by what an admin does with them; records of the portal itself are apart."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from django.contrib.admin import AdminSite, apps
+from django.apps import AppConfig
+from django.contrib.admin import AdminSite, apps, autodiscover
+from django.contrib.admin.checks import check_admin_app, check_dependencies
+from django.core import checks
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
@@ -57,8 +61,20 @@ TASKS = {
 }
 
 
-class AdminConfig(apps.AdminConfig):
+class AdminConfig(apps.SimpleAdminConfig):
+    """The admin. Its pages are loaded by `opsportal.urls` and its checks: they import much that others do not need."""
+
     default_site = "opsportal.admin_site.PortalSite"
+
+    def ready(self) -> None:
+        checks.register(check_dependencies, checks.Tags.admin)
+        checks.register(check_admin, checks.Tags.admin)
+
+
+def check_admin(app_configs: Sequence[AppConfig] | None, **options: Any) -> Sequence[checks.CheckMessage]:
+    """Check the admin pages of all apps."""
+    autodiscover()
+    return check_admin_app(app_configs, **options)
 
 
 class PortalSite(AdminSite):

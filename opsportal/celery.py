@@ -9,6 +9,8 @@ from celery import Celery
 from opsportal import heartbeats  # noqa: F401 -- connects its signals
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "opsportal.settings")
+# Django's checks load every page. They are for `manage.py check`, not for each start of a worker.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 
 class App(Celery):
@@ -23,4 +25,3 @@ class App(Celery):
 
 app = App("opsportal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks()

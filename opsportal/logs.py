@@ -2,12 +2,8 @@
 
 import logging
 import time
+from functools import cache
 
-import kombu.exceptions
-import redis.exceptions
-
-#: What the drivers raise while Redis is away.
-AWAY = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, kombu.exceptions.OperationalError)
 #: How Celery begins what it logs at each try to connect.
 _TRIES = ("consumer: Cannot connect to", "beat: Connection error", "consumer: Connection to broker lost")
 #: Seconds without such a line after which the next one is of another outage: Celery tries again after 32 at most.
@@ -37,6 +33,15 @@ class OutageFilter(logging.Filter):
 
 def _outage_in(error: BaseException | None) -> BaseException | None:
     """Return what says that Redis is away, of an error and of those that it came from: beat wraps it."""
-    while error and not isinstance(error, AWAY):
+    while error and not isinstance(error, _drivers_errors()):
         error = error.__cause__ or error.__context__
     return error
+
+
+@cache
+def _drivers_errors() -> tuple[type[Exception], ...]:
+    """Return what the drivers raise while Redis is away; a process that logs no errors need not load them."""
+    import kombu.exceptions
+    import redis.exceptions
+
+    return redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, kombu.exceptions.OperationalError

@@ -10,8 +10,6 @@ import dj_database_url
 from csp.constants import NONE, SELF
 from django.urls import reverse
 from pydantic import SecretStr
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from opsportal.env import REQUIRED, BadEnvironment, Environment
 from opsportal.version import VERSION
@@ -208,10 +206,9 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = _secret(ENV.REDIS_URL)
 CACHES = {
     "default": {
-        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "BACKEND": "opsportal.cache.RedisCache",
         "LOCATION": REDIS_URL,
-        # At once and once more: nobody who asks waits for the pauses that its client would make.
-        "OPTIONS": {"socket_connect_timeout": 2, "socket_timeout": 5, "retry": Retry(NoBackoff(), 1)},
+        "OPTIONS": {"socket_connect_timeout": 2, "socket_timeout": 5},
     }
 }
 

@@ -3,6 +3,8 @@
 from django.contrib import admin
 from django.urls import include, path
 
+admin.autodiscover()
+
 handler400 = "apps.core.web.views.bad_request"
 handler404 = "apps.core.web.views.not_found"
 handler500 = "apps.core.web.views.server_error"

@@ -7,11 +7,15 @@ from celery.platforms import EX_FAILURE
 
 
 class Worker(worker.Worker):
-    """Ends at once where it ends of an error.
+    """Loads the tasks of all apps, and ends at once where it ends of an error.
 
     Celery would wait for the tasks that run, nine minutes at most, and take no other: its service manager starts it
     again much sooner. What was interrupted is done again.
     """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.app.autodiscover_tasks()  # here, as beat sends tasks by their names and needs none of them
+        super().__init__(*arguments, **options)
 
     def stop(self, in_sighandler: bool = False, exitcode: int | None = None) -> Any:
         if exitcode == EX_FAILURE:

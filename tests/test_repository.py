@@ -92,9 +92,9 @@ def test_recipes_name_files_that_exist():
 
 
 def test_beat_names_tasks_that_exist():
-    from opsportal import celery_app
+    from opsportal.celery import app as celery_app
 
-    celery_app.loader.import_default_modules()
+    celery_app.autodiscover_tasks(force=True)
     scheduled = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
     assert scheduled - set(celery_app.tasks) == set()
 

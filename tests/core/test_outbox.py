@@ -16,6 +16,7 @@ from apps.core.models import Delivery, Event, Heartbeat
 @pytest.fixture
 def subscriber(monkeypatch):
     """A subscriber of `thing.happened` that notes what it was told and fails as often as asked."""
+    subscriptions.load_subscribers()
     monkeypatch.setattr(subscriptions, "_handlers", dict(subscriptions._handlers))
     monkeypatch.setattr(subscriptions, "_by_kind", dict(subscriptions._by_kind))
     kind = EventKind("thing.happened", "did a thing", "happened")

@@ -1,8 +1,10 @@
 """Starting background tasks from domain functions."""
 
+from functools import cache
 from typing import Any
 
 from django.db import transaction
+from django.utils.module_loading import autodiscover_modules
 
 
 def enqueue(task: str, *, countdown: float = 0, queue: str = "", most_waiting: int = 0, **arguments: Any) -> None:
@@ -13,13 +15,21 @@ def enqueue(task: str, *, countdown: float = 0, queue: str = "", most_waiting: i
     """
 
     def send() -> None:
-        from celery import current_app  # imported late: only senders need it
-
+        app = celery_app()
         if most_waiting:
-            with current_app.connection_or_acquire() as broker:
+            with app.connection_or_acquire() as broker:
                 if broker.default_channel.queue_declare(queue).message_count >= most_waiting:
                     return
         options: dict[str, Any] = {"queue": queue} if queue else {}
-        current_app.tasks[task].apply_async(kwargs=arguments, countdown=countdown, retry=False, **options)
+        app.tasks[task].apply_async(kwargs=arguments, countdown=countdown, retry=False, **options)
 
     transaction.on_commit(send, robust=True)
+
+
+@cache
+def celery_app() -> Any:
+    """Return the Celery application, which knows the tasks of all apps; loaded late, as only senders need it."""
+    from opsportal.celery import app
+
+    autodiscover_modules("tasks")
+    return app

@@ -1,6 +1,9 @@
 """Subscribers of events. Apps register them in `subscribers.py`; `core.domain.outbox` delivers."""
 
 from collections.abc import Callable
+from functools import cache
+
+from django.utils.module_loading import autodiscover_modules
 
 from apps.core.models import Event
 
@@ -28,13 +31,21 @@ def subscribe(name: str, *kinds: str) -> Callable[[Handler], Handler]:
     return register
 
 
+@cache
+def load_subscribers() -> None:
+    """Import the subscribers of all apps, which register themselves."""
+    autodiscover_modules("subscribers")
+
+
 def subscribers_of(kind: str) -> list[str]:
     """Return the names of the subscribers of events of this kind."""
+    load_subscribers()
     return _by_kind.get(kind, []) + _by_kind.get(f"{kind.partition('.')[0]}.*", [])
 
 
 def handler(name: str) -> Handler:
     """Return the subscriber of this name. Raises `LookupError` if it is no longer registered."""
+    load_subscribers()
     try:
         return _handlers[name]
     except KeyError:

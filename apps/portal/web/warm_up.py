@@ -1,20 +1,28 @@
 """What the web server loads before the first request, which would wait for it, and what it warns of at start."""
 
 import logging
+from importlib import import_module
 from pathlib import Path
 
+from django.conf import settings
 from django.template import Engine, TemplateSyntaxError
 from django.template.loader import get_template
 from django.urls import reverse
 
+from apps.core.domain.background import celery_app
+from apps.core.domain.subscriptions import load_subscribers
 from apps.portal.pages.health import check_proxy, loaded_plugins
 
 log = logging.getLogger(__name__)
 
 
 def load_ahead() -> None:
-    """Load plugins, URLs and templates; a broken template fails on its own page."""
+    """Load plugins, subscribers, tasks, URLs and templates; a broken template fails on its own page."""
     loaded_plugins()
+    load_subscribers()
+    celery_app()
+    if settings.OIDC_ISSUER:
+        import_module("apps.accounts.web.openid")
     for warning in check_proxy():
         log.warning("%s %s", warning.msg, warning.hint)
     reverse("portal:home")

@@ -1,0 +1,17 @@
+"""The portal's cache in Redis."""
+
+from functools import cached_property
+
+from django.core.cache.backends import redis
+from django.core.cache.backends.redis import RedisCacheClient
+
+
+class RedisCache(redis.RedisCache):
+    """Tries at once and once more: nobody who asks waits for the pauses that the client would make."""
+
+    @cached_property
+    def _cache(self) -> RedisCacheClient:
+        from redis.backoff import NoBackoff  # here, as many commands never use the cache
+        from redis.retry import Retry
+
+        return self._class(self._servers, retry=Retry(NoBackoff(), 1), **self._options)
