@@ -4,9 +4,9 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache, cached_property
+from importlib import import_module, metadata
+from importlib.metadata import EntryPoint, EntryPoints
 from typing import Generic, TypeVar
 
 log = logging.getLogger(__name__)
@@ -19,6 +19,17 @@ REGISTRIES: list["Registry[object]"] = []
 
 class UnknownPlugin(LookupError):
     """The plugin is missing or broken; the message says which and lists the known names."""
+
+
+def entry_points(group: str) -> EntryPoints:
+    """Return the entry points of a group in all installed packages."""
+    return _installed().select(group=group)
+
+
+@cache
+def _installed() -> EntryPoints:
+    # Reading them takes as long for one group as for all of them.
+    return metadata.entry_points()
 
 
 @dataclass
