@@ -1,7 +1,7 @@
 from django.contrib.auth import views as auth
 from django.urls import path
 
-from apps.accounts.web import openid, passwords, saved_views, views
+from apps.accounts.web import passwords, saved_views, views
 
 app_name = "accounts"
 urlpatterns = [
@@ -14,8 +14,8 @@ urlpatterns = [
     path("password/", passwords.ChangePasswordView.as_view(), name="change-password"),
     path("password/forgotten/", passwords.ForgottenPasswordView.as_view(), name="forgotten-password"),
     path("password/new/<str:uidb64>/<str:token>/", passwords.NewPasswordView.as_view(), name="new-password"),
-    path("openid/", openid.StartView.as_view(), name="openid"),
-    path("openid/callback/", openid.CallbackView.as_view(), name="openid-callback"),
+    path("openid/", views.start_openid, name="openid"),
+    path("openid/callback/", views.finish_openid, name="openid-callback"),
     path("settings/", views.my_settings, name="settings"),
     path("views/", saved_views.save_view, name="view-save"),
     path("views/<int:pk>/", saved_views.change_view, name="view-change"),

@@ -3,7 +3,8 @@
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpResponse
+from django.contrib.auth.decorators import login_not_required
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
@@ -13,6 +14,23 @@ from apps.accounts.models import ApiToken, User
 from apps.accounts.web.forms import SettingsForm, TokenForm
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
+
+
+# The next two load what single sign-on needs only where it is used: cryptography takes a tenth of a second.
+@login_not_required
+def start_openid(request: HttpRequest) -> HttpResponseBase:
+    """Send the browser to the provider of single sign-on."""
+    from apps.accounts.web.openid import StartView
+
+    return StartView.as_view()(request)
+
+
+@login_not_required
+def finish_openid(request: HttpRequest) -> HttpResponseBase:
+    """Log in the user who comes back from the provider."""
+    from apps.accounts.web.openid import CallbackView
+
+    return CallbackView.as_view()(request)
 
 
 @require_http_methods(["GET", "POST"])

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
@@ -12,8 +13,9 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_safe
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
 
 _OTHER_PAGE = re.compile(r"([\w-]+)\.md(#.*)?")
 _ELSEWHERE = ("http://", "https://", "mailto:", "#")
@@ -41,6 +43,8 @@ def page(name: str) -> Document:
 
 def html_of(text: str, names: Collection[str]) -> SafeString:
     """Return Markdown as HTML. Raw HTML is escaped; links to pages other than `names` lose their address."""
+    from markdown_it import MarkdownIt
+
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = markdown.parse(text)
     for opening, inline in zip(tokens, [*tokens[1:], None], strict=True):
@@ -59,8 +63,10 @@ def html_of(text: str, names: Collection[str]) -> SafeString:
     return mark_safe(html)  # noqa: S308
 
 
-def _with_addresses(tokens: Sequence[Token], names: Collection[str]) -> list[Token]:
+def _with_addresses(tokens: "Sequence[Token]", names: Collection[str]) -> "list[Token]":
     """Return inline content whose links lead to pages of the portal, with the words of images for images."""
+    from markdown_it.token import Token
+
     kept, drops = [], 0
     for token in tokens:
         if token.type == "link_open":

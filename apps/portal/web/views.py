@@ -9,7 +9,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
-from prometheus_client import CONTENT_TYPE_LATEST
 
 from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
@@ -19,7 +18,6 @@ from apps.jobs.web.one_job import archived_or_404
 from apps.portal.pages.health import health_page
 from apps.portal.pages.home import home_page
 from apps.portal.pages.job import job_page
-from apps.portal.pages.metrics import metrics_text
 from apps.portal.pages.search import find
 
 
@@ -66,6 +64,10 @@ def metrics(request: HttpRequest) -> HttpResponse:
     token = bearer_token(request.headers.get("Authorization", ""))
     by_token = settings.METRICS_TOKEN and hmac.compare_digest(token.encode(), settings.METRICS_TOKEN.encode())
     if by_token or is_opg(request.user):
+        from prometheus_client import CONTENT_TYPE_LATEST
+
+        from apps.portal.pages.metrics import metrics_text
+
         return HttpResponse(metrics_text(at=timezone.now()), content_type=CONTENT_TYPE_LATEST)
     if request.user.is_authenticated:
         raise PermissionDenied

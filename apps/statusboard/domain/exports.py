@@ -8,7 +8,6 @@ from django.db.models import Q, QuerySet
 from django.utils.feedgenerator import Atom1Feed
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from icalendar import Calendar, Event
 
 from apps.core.domain.hidden_characters import mark_hidden
 from apps.statusboard.domain.board import Row, board
@@ -110,6 +109,8 @@ def _maintenance(row: DowntimeWindow, at: datetime) -> dict[str, Any]:
 
 def calendar(at: datetime, host: str) -> bytes:
     """Return the maintenance windows as iCalendar, cancelled ones included, so that calendars remove them."""
+    from icalendar import Calendar, Event
+
     found = Calendar()
     found.add("prodid", "-//opsportal//maintenance//EN")
     found.add("version", "2.0")

@@ -8,7 +8,6 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from dateutil.rrule import rrulestr
-from icalendar import Calendar, Component
 
 from apps.statusboard.feeds.base import Feed, Message, UnreadablePayload, Window
 from apps.statusboard.feeds.reading import text_of
@@ -23,6 +22,8 @@ class Ical(Feed):
     pulls = ("",)
 
     def parse(self, body: bytes) -> Message:
+        from icalendar import Calendar, Component
+
         try:
             calendar = Calendar.from_ical(body)
         except (ValueError, IndexError, KeyError, AttributeError) as error:

@@ -4,28 +4,19 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Self
-
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from typing import TYPE_CHECKING, Any, Self
 
 from apps.archive.sinks.base import SinkUnavailable, SinkURL
 from apps.archive.sinks.facts import with_claimed_facts
 from apps.archive.sinks.kafka import connection, message
 from apps.archive.wire.entry import CapturedJob
 
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
 SILENT_SECONDS = 10.0  # without an acknowledgement, until the worker is told so
 FAILING_SECONDS = 3.0  # the same, where the client says what fails
 _ROUND_SECONDS = 0.1
-# Errors of one message, or of another one in its batch.
-_REFUSALS = {
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.RECORD_LIST_TOO_LARGE,
-    KafkaError.INVALID_MSG,
-    KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
-    KafkaError._INVALID_DIFFERENT_RECORD,
-}
-
 _Key = tuple[str, str, datetime, str]
 
 
@@ -34,6 +25,7 @@ class KafkaSink:
 
     Messages that Kafka does not answer stay with the producer, which goes on trying. The next `write`, of the same
     jobs, waits for them rather than sending them again: that would put them there twice.
+    The client library is loaded only where jobs are sent: most portals have no Kafka.
     """
 
     wants_described = True
@@ -43,9 +35,9 @@ class KafkaSink:
         self._topic = topic
         self._configuration = configuration
         self._max_bytes: int = configuration["message.max.bytes"]
-        self._producer: Producer | None = None  # made by the first `write`: its threads do not survive a fork
+        self._producer: "Producer | None" = None  # made by the first `write`: its threads do not survive a fork
         self._unanswered: set[_Key] = set()
-        self._answers: dict[_Key, KafkaError | None] = {}
+        self._answers: "dict[_Key, KafkaError | None]" = {}
         self._cause = ""
         self._broken = False
 
@@ -88,6 +80,8 @@ class KafkaSink:
 
     def _send(self, job: CapturedJob) -> str:
         """Hand a job to the producer, unless it is there already. Returns why it is too large, or an empty text."""
+        from confluent_kafka import KafkaError, KafkaException
+
         key = _key(job)
         if key in self._unanswered or key in self._answers:
             return ""
@@ -131,7 +125,7 @@ class KafkaSink:
         self._check(keys)
 
     def _check(self, keys: set[_Key]) -> None:
-        failed = [key for key in keys if (error := self._answers.get(key)) and error.code() not in _REFUSALS]
+        failed = [key for key in keys if (error := self._answers.get(key)) and not _is_refusal(error)]
         if not failed and not self._broken:
             return
         reason = self._cause
@@ -141,7 +135,9 @@ class KafkaSink:
         self._discard()
         raise SinkUnavailable(reason)
 
-    def _open(self) -> Producer:
+    def _open(self) -> "Producer":
+        from confluent_kafka import KafkaException, Producer
+
         if self._producer is None:
             try:
                 self._producer = Producer(dict(self._configuration) | {"error_cb": self._failed})
@@ -157,18 +153,34 @@ class KafkaSink:
             self._producer.flush(1)
         self._producer, self._cause, self._broken = None, "", False
 
-    def _answered(self, key: _Key, error: KafkaError | None, _: Message) -> None:
+    def _answered(self, key: _Key, error: "KafkaError | None", _: "Message") -> None:
         if key in self._unanswered:
             self._unanswered.remove(key)
             self._answers[key] = error
             if error is None:
                 self._cause = ""
 
-    def _failed(self, error: KafkaError) -> None:
+    def _failed(self, error: "KafkaError") -> None:
         """Note what the client complains of. A fatal error ends the producer."""
+        from confluent_kafka import KafkaError
+
         self._broken = self._broken or error.fatal()
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._cause:
             self._cause = _short(error.str())
+
+
+def _is_refusal(error: "KafkaError") -> bool:
+    """Tell whether it is an error of one message, or of another one in its batch."""
+    from confluent_kafka import KafkaError
+
+    return error.code() in {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError._INVALID_DIFFERENT_RECORD,
+    }
 
 
 def _key(job: CapturedJob) -> _Key:
