@@ -13,7 +13,7 @@ def main() -> None:
     from importlib.util import find_spec
     from pathlib import Path
 
-    if not all(map(find_spec, ("django", "celery", "pydantic_settings"))):
+    if not all(map(find_spec, ("django", "celery", "pydantic"))):
         continue_in_environment()
     if sys.argv[1:] == ["version"]:  # which Django keeps for its own
         from opsportal.version import VERSION
@@ -24,9 +24,22 @@ def main() -> None:
 
     adopt_settings(Path(__file__).resolve().parent, os.environ)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "opsportal.settings")
+    if sys.argv[1:2] == ["capture"]:
+        make_first_plan()
+        return
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)
+
+
+def make_first_plan() -> None:
+    """Run `capture` where it has no plan yet. It needs the settings alone and does not wait for all apps to load."""
+    from apps.archive.capture.resources import go_first
+
+    go_first()
+    from apps.archive.management.commands.capture import Command
+
+    Command().run_from_argv(sys.argv)
 
 
 def continue_in_environment() -> None:

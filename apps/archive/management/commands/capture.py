@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+import django
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection
-from psycopg.conninfo import make_conninfo
 
 from apps.archive.capture import kept_plan
 from apps.archive.capture.capture import PATIENCE_SECONDS
 from apps.archive.capture.main import CaptureFailed, open_spool, run
 from apps.archive.capture.plan import Plan
+from apps.archive.capture.resources import go_as_others
 from apps.archive.capture.watch.base import Watch
 from apps.archive.sinks.base import BadSink
 from apps.archive.sinks.registry import open_sinks
@@ -28,6 +28,8 @@ from opsportal.env import Environment
 _PROGRAM = Path(__file__).parents[4] / "manage.py"
 #: The others are watched when the program is loaded; Slurm has eleven.
 _MOST_WATCHED_EARLY = 100
+#: Of the database's options those that libpq does not know.
+_OPTIONS_OF_DJANGO = {"assume_role", "isolation_level", "pool", "server_side_binding"}
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -96,6 +98,7 @@ class Command(BaseCommand):
         self.stderr.flush()
         _keep_for_next_start(plan)
         # As a command of its own, this gives its place to a program without Django, which is much smaller.
+        go_as_others()  # the program goes first by itself
         command = [sys.executable, str(_PROGRAM), "capture", "--planned", str(plan.keep())]
         os.execv(command[0], command)  # noqa: S606 -- itself
 
@@ -136,7 +139,9 @@ def _plan(
     if spool is None:
         raise CommandError("Set the spool directory with --spool DIR or CAPTURE_SPOOL.")
     open_spool(cluster, scheduler, spool.absolute())
-    open_sinks(sinks)
+    if sinks:
+        django.setup()  # which most captures need not wait for: the store of scripts is a sink too
+        open_sinks(sinks)
     if portal and sinks:
         raise CommandError("--sink needs the portal's database. Over HTTP, jobs go to the sinks of the portal.")
     logging = cast(dict[str, Any], settings.LOGGING)
@@ -177,5 +182,20 @@ def database_conninfo() -> str:
     """Return how to connect to the portal's database without Django. Raises `CommandError` where there is none."""
     if not settings.HAS_DATABASE:
         raise CommandError("Set CAPTURE_PORTAL to the portal's address, or DATABASE_URL to its database.")
-    given = connection.get_connection_params().items()
-    return make_conninfo("", **{name: value for name, value in given if isinstance(value, (str, int))})
+    database = settings.DATABASES["default"]
+    values = {
+        "dbname": database["NAME"],
+        "user": database["USER"],
+        "password": database["PASSWORD"],
+        "host": database["HOST"],
+        "port": database["PORT"],
+        "client_encoding": "UTF8",
+    }
+    values |= {name: value for name, value in database["OPTIONS"].items() if name not in _OPTIONS_OF_DJANGO}
+    return " ".join(f"{name}={_quoted(str(value))}" for name, value in values.items() if value)
+
+
+def _quoted(value: str) -> str:
+    """Return a value as the connection strings of libpq have it."""
+    escaped = value.replace("\\", r"\\").replace("'", r"\'")
+    return f"'{escaped}'"
