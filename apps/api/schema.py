@@ -75,6 +75,8 @@ class AnyOfExtension(DjangoFilterExtension):
     """Filters that take several values."""
 
     priority = 1
+    #: To find out, it would load GeoDjango and look for GDAL, a tenth of a second at each start of the web server.
+    _has_gis = False
 
     def resolve_filter_field(
         self, auto_schema: Any, model: Any, filterset_class: Any, field_name: str, filter_field: Any

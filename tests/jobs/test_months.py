@@ -23,8 +23,8 @@ from apps.jobs.domain.months.tables import tables
 from apps.jobs.domain.record_import import import_read
 from apps.jobs.domain.records import hour_of
 from apps.jobs.domain.rollups import mark_dirty, recompute_dirty_hours
-from apps.jobs.domain.statistics.columns import SUMS
 from apps.jobs.domain.statistics.cube import Query
+from apps.jobs.domain.statistics.levels import SUMS
 from apps.jobs.enums import Counted, RecordSource
 from apps.jobs.models import ArchivedMonth, Collection, DirtyHour, FlaggedRecord, HourlyTotals, Job, StatisticsBlock
 from tests.factories.jobs import bare, failed, store

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from apps.clusters.schedulers.base import JobState
 from apps.jobs.domain.collection import store_records
 from apps.jobs.domain.rollups import recompute_dirty_hours
-from apps.jobs.domain.statistics.columns import DIMENSIONS, STORED, SUMS
 from apps.jobs.domain.statistics.cube import TIME, Query, count
-from apps.jobs.domain.statistics.explorer import MEASURES, Explorer, Question
+from apps.jobs.domain.statistics.explorer import Explorer
+from apps.jobs.domain.statistics.levels import DIMENSIONS, STORED, SUMS
+from apps.jobs.domain.statistics.questions import MEASURES, Question
 from apps.jobs.domain.statistics.windows import hour_of_week, window_names, window_of, windows_of_week
 from apps.jobs.models import Collection, Job, StatisticsBlock, StatisticsValue
 from tests.factories.jobs import AT, failed, record, store

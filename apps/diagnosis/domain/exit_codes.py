@@ -13,7 +13,7 @@ from apps.diagnosis.engine.base import ExitCode, JobFacts
 from apps.diagnosis.engine.exit_codes import meanings_of, numbers_of, shipped
 from apps.diagnosis.enums import Category, CodeKind, CodeScope
 from apps.diagnosis.models import ExitCodeMeaning
-from apps.jobs.domain.statistics.explorer import MEASURES, Explorer, Question, Row, job_list_query
+from apps.jobs.domain.statistics.questions import MEASURES, Question, Row, job_list_query
 from apps.jobs.enums import NOT_COMPLETED
 
 #: Dimensions of the statistics that are such numbers.
@@ -146,6 +146,8 @@ class CodeFigures:
 
 def failures_by_code(user: User, *, at: datetime) -> list[CodeFigures]:
     """Return the failures of 30 days by exit code and by signal, the most frequent first; from the statistics."""
+    from apps.jobs.domain.statistics.explorer import Explorer
+
     until = at.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     filters = {"state": (NOT_COMPLETED,)}
     found: list[tuple[CodeKind, int, Row, str]] = []

@@ -6,8 +6,8 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-import numpy as np
 import zstandard
 from django.db import transaction
 from django.db.models import Count, Max
@@ -20,11 +20,14 @@ from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.engine.base import Block, Reason
 from apps.diagnosis.engine.compressed import opened_text
 from apps.diagnosis.engine.diagnose import Diagnosis
-from apps.diagnosis.engine.novelty import Baseline, Hashes, baseline_of, novel_lines, sample_of
+from apps.diagnosis.engine.novelty import Baseline, baseline_of, novel_lines, sample_of
 from apps.diagnosis.engine.tail import LogError, read_back
 from apps.diagnosis.enums import Confidence, HarvestState, ReasonKind, Stream
 from apps.diagnosis.models import LogExcerpt, LogHarvest, SuccessSample
 from apps.jobs.models import Job
+
+if TYPE_CHECKING:
+    from apps.diagnosis.engine.novelty import Hashes
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +130,9 @@ def _baseline(kind: Kind) -> Baseline | None:
     return found
 
 
-def _hashes(compressed: bytes | memoryview) -> Hashes:
+def _hashes(compressed: bytes | memoryview) -> "Hashes":
+    import numpy as np
+
     return np.frombuffer(zstandard.ZstdDecompressor().decompress(bytes(compressed)), np.uint64)
 
 

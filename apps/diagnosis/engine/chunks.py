@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import islice
 
-import numpy as np
 import re2
 
 from apps.diagnosis.engine.base import Block
@@ -27,6 +26,8 @@ def newlines(data: bytes, begin: int = 0, end: int | None = None) -> int:
     """Count the newlines of a part of a log: if it is large, faster than `bytes.count`, which suits few lines only."""
     if end is not None and end - begin < _FEW_BYTES:
         return data.count(b"\n", begin, end)
+    import numpy as np
+
     text = np.frombuffer(data, np.uint8)[begin:end]
     return sum(
         int(np.count_nonzero(text[position : position + _COUNTED_BYTES] == _NEWLINE))
@@ -36,6 +37,8 @@ def newlines(data: bytes, begin: int = 0, end: int | None = None) -> int:
 
 def line_starts(data: bytes) -> list[int]:
     """Return where each line begins."""
+    import numpy as np
+
     return [0, *(np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE) + 1).tolist()]
 
 

@@ -8,15 +8,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.catalogue import text_of
 from apps.diagnosis.engine.plain_lines import clean
 
-Hashes = npt.NDArray[np.uint64]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Hashes = npt.NDArray[np.uint64]
 
 #: So many templates are kept of one log.
 MOST_TEMPLATES = 2_000
@@ -47,8 +49,10 @@ class Templates:
         return self._known[key]
 
 
-def sample_of(blocks: Iterable[Block]) -> Hashes:
+def sample_of(blocks: Iterable[Block]) -> "Hashes":
     """Return the templates of the logs of one job, sorted; of a log with very many, the first ones."""
+    import numpy as np
+
     templates, found = Templates(), set[int]()
     for block in blocks:
         for line in clean(block.data).split(b"\n"):
@@ -64,17 +68,21 @@ class Baseline:
 
     name: str
     logs: int
-    hashes: Hashes
-    counts: npt.NDArray[np.int64]
+    hashes: "Hashes"
+    counts: "npt.NDArray[np.int64]"
 
     def knows(self, template: int) -> bool:
         """Tell whether any of the logs has a template; lines without words are known."""
+        import numpy as np
+
         at = int(np.searchsorted(self.hashes, np.uint64(template)))
         return template == 0 or (at < len(self.hashes) and int(self.hashes[at]) == template)
 
 
-def baseline_of(name: str, samples: Sequence[Hashes]) -> Baseline | None:
+def baseline_of(name: str, samples: "Sequence[Hashes]") -> Baseline | None:
     """Count the templates of successful jobs; None if there are too few of these."""
+    import numpy as np
+
     if len(samples) < LEAST_LOGS:
         return None
     hashes, counts = np.unique(np.concatenate(samples), return_counts=True)
@@ -104,6 +112,8 @@ def novel_rows(lines: Iterable[bytes], baseline: Baseline) -> Iterator[tuple[int
 
 def novel_lines(block: Block, baseline: Baseline, *, most: int) -> list[NovelLine]:
     """Return the most telling novel lines at the end of a log: those that name an error, then the last ones."""
+    import numpy as np
+
     cut = max(0, len(block.data) - TAIL_BYTES)
     cut = block.data.find(b"\n", cut) + 1 if cut else 0
     raw = block.data[cut:].split(b"\n")

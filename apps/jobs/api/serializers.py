@@ -8,7 +8,7 @@ from rest_framework import serializers
 from apps.clusters.models import Cluster
 from apps.jobs.domain.record_import import Imported
 from apps.jobs.domain.records import RECORD_FIELDS
-from apps.jobs.domain.statistics.explorer import Row
+from apps.jobs.domain.statistics.questions import Row
 from apps.jobs.enums import ClaimScope, LogPathSource, Proof
 from apps.jobs.models import ClaimAcceptance, Job
 from apps.production.domain.reasons import MAX_REASON

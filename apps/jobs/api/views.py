@@ -28,8 +28,8 @@ from apps.jobs.api.serializers import (
 from apps.jobs.domain import claims
 from apps.jobs.domain.jobs import jobs_for_list, totals_as_of
 from apps.jobs.domain.record_import import import_records, lines_of
-from apps.jobs.domain.statistics.columns import DIMENSIONS
-from apps.jobs.domain.statistics.explorer import MEASURES, PERIODS, Explorer
+from apps.jobs.domain.statistics.levels import DIMENSIONS
+from apps.jobs.domain.statistics.questions import MEASURES, PERIODS
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import Job
 from apps.jobs.web.questions import read_question
@@ -147,6 +147,8 @@ class StatisticsView(ApiView):
     )
     def get(self, request: ApiRequest) -> Response:
         """Return jobs, failures, rate with interval, core-seconds and a measure by dimensions."""
+        from apps.jobs.domain.statistics.explorer import Explorer
+
         asked = read_question(request.query_params, at=timezone.now(), measure="failure_rate")
         if asked.problems:
             raise ValidationError({name: [words] for name, words in asked.problems.items()})

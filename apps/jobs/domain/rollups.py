@@ -10,7 +10,6 @@ from apps.core.domain.bulk import copy_objects
 from apps.core.domain.health import beat_heart
 from apps.jobs.domain.calendar_months import without_records
 from apps.jobs.domain.jobs import TOTALS_HEART
-from apps.jobs.domain.statistics.blocks import compact_days, write_hour
 from apps.jobs.enums import Counted
 from apps.jobs.models import DirtyHour, HourlyEnds, HourlyTotals, Job
 
@@ -51,6 +50,8 @@ def hours_between(since: datetime, until: datetime) -> list[datetime]:
 
 def recompute_dirty_hours(*, at: datetime, limit: int = 500) -> int:
     """Recount dirty hours, newest first; return how many. When none is left, the totals are as of `at`."""
+    from apps.jobs.domain.statistics.blocks import compact_days
+
     hours = dirty_hours(Counted.JOBS, limit=limit + 1)
     for hour in hours[:limit]:
         recompute_hour(hour=hour)
@@ -65,6 +66,8 @@ def recompute_hour(*, hour: datetime) -> None:
     """Recount one hour if it has notes; one whose jobs are archived and dropped keeps its totals."""
     if not take_hour(Counted.JOBS, hour) or without_records(hour):
         return
+    from apps.jobs.domain.statistics.blocks import write_hour
+
     write_hour(hour=hour)
     groups = ("cluster_id", "experiment_id", "request_key", "stage", "state")
     counted = (

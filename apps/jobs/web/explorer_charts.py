@@ -3,16 +3,19 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-import numpy as np
 from django.urls import reverse_lazy
 from django.utils.safestring import SafeString
 
 from apps.core.charts import Bin, Cell, Series, Tick, bars, heat_map
 from apps.core.web.templatetags.look import duration, number
-from apps.jobs.domain.statistics.explorer import Answer, Measure, Question, Row, job_list_query
+from apps.jobs.domain.statistics.questions import Answer, Measure, Question, Row, job_list_query
 from apps.jobs.domain.statistics.windows import WEEKDAYS, portal_zone
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _VERDICTS = ("service", "code", "resource", "user", "unknown")
 #: Colours of values that have none of their own; "other" comes last.
@@ -159,8 +162,10 @@ def week(question: Question, rows: Sequence[Row]) -> SafeString:
     return heat_map(heads, lines, sentence="Failure rate by weekday and hour", top=top)
 
 
-def histogram(measure: Measure, values: np.ndarray) -> SafeString:
+def histogram(measure: Measure, values: "np.ndarray") -> SafeString:
     """Return how many jobs have which value, in bins of equal width, and in the last one those without."""
+    import numpy as np
+
     known = values[values >= 0]
     most = 1.0 if measure.unit == "%" else float(np.quantile(known, 0.99)) if len(known) else 1.0
     edges = np.linspace(0, most or 1.0, BINS + 1)

@@ -8,8 +8,8 @@ from django.core.exceptions import ValidationError
 from django.http import QueryDict
 
 from apps.core.web.moments import MomentField
-from apps.jobs.domain.statistics.columns import DIMENSIONS
-from apps.jobs.domain.statistics.explorer import (
+from apps.jobs.domain.statistics.levels import DIMENSIONS
+from apps.jobs.domain.statistics.questions import (
     MEASURES,
     MOST_BY,
     MOST_HOURS,

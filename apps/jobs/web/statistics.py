@@ -1,7 +1,7 @@
 """The statistics explorer: one question per address, with chart, ranked table, heat maps, ledger and CSV."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.http import HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
@@ -12,13 +12,12 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.charts import interval
 from apps.core.web.tables import csv_file
 from apps.jobs.domain.jobs import totals_as_of
-from apps.jobs.domain.statistics.columns import DIMENSIONS
-from apps.jobs.domain.statistics.explorer import (
+from apps.jobs.domain.statistics.levels import DIMENSIONS
+from apps.jobs.domain.statistics.questions import (
     MEASURES,
     MOST_BY,
     PERIOD_LABELS,
     Answer,
-    Explorer,
     Question,
     Row,
     job_list_query,
@@ -28,6 +27,9 @@ from apps.jobs.domain.statistics.words import words_of
 from apps.jobs.domain.totals import accounted_core_seconds
 from apps.jobs.web import explorer_charts as charts
 from apps.jobs.web.questions import read_question
+
+if TYPE_CHECKING:
+    from apps.jobs.domain.statistics.explorer import Explorer
 
 SHOWN, EXPORTED = 50, 10_000
 #: Cells of a matrix are taken from so many rows.
@@ -54,6 +56,8 @@ PRESETS = (
 
 @require_safe
 def explorer(request: AuthenticatedRequest) -> HttpResponse:
+    from apps.jobs.domain.statistics.explorer import Explorer
+
     if request.GET.get("filter") in DIMENSIONS:
         return HttpResponseRedirect(f"?{_with_filter(request.GET).urlencode()}")
     asked = read_question(request.GET, at=timezone.now())
@@ -88,7 +92,7 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "jobs/statistics.html", context, status=400 if asked.problems else 200)
 
 
-def _charts(source: Explorer, question: Question, answer: Answer) -> dict[str, Any]:
+def _charts(source: "Explorer", question: Question, answer: Answer) -> dict[str, Any]:
     """Return the charts of a page with jobs, and the ledger of one of wasted hours."""
     step = 1 if question.hours <= _HOURLY else 24
     stacked = question.measure.is_total
@@ -110,7 +114,7 @@ def _charts(source: Explorer, question: Question, answer: Answer) -> dict[str, A
     return found
 
 
-def _ledger(source: Explorer, question: Question) -> dict[str, Any]:
+def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
     """Assign every wasted core-hour to one cause, grouped by verdict, and compare the total with accounting."""
     by_cause = Question(question.measure, ("verdict", "cause"), question.since, question.until, question.filters)
     answer = source.answer(by_cause, limit=EXPORTED, compare=False)

@@ -30,7 +30,7 @@ from apps.jobs.domain.phases.stuck import stuck_phases
 from apps.jobs.domain.phases.totals import MOST_ROWS, phase_sums
 from apps.jobs.domain.queue import queue_known
 from apps.jobs.domain.records import hour_of
-from apps.jobs.domain.statistics.explorer import MEASURES, Explorer, Question, whole_hours
+from apps.jobs.domain.statistics.questions import MEASURES, Question, whole_hours
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import HourlyEnds, HourlyTotals
 from apps.jobs.web import explorer_charts as charts
@@ -103,6 +103,8 @@ def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:
 
 def _queue_times(user: User, at: datetime) -> dict[str, Any]:
     """Return how long jobs that finished in the last days were queued, by hour, and how long in the last day."""
+    from apps.jobs.domain.statistics.explorer import Explorer
+
     since, until = whole_hours(at - _TREND, at)
     question = Question(MEASURES["queue_time"], (), since, until)
     steps = Explorer(user).series(question, step_hours=1, dimension="")

@@ -17,7 +17,7 @@ from apps.core.models import Delivery, Heartbeat
 from apps.diagnosis.engine.registry import REGISTRY as CLASSIFIERS
 from apps.diagnosis.engine.registry import classifiers
 from apps.jobs.domain.jobs import COLUMNS, collections
-from apps.jobs.domain.statistics.blocks import FACTS
+from apps.jobs.domain.statistics.facts import FACTS
 from apps.jobs.domain.statistics.words import WORDS
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.enums import Channel, MessageState

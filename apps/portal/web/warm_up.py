@@ -21,6 +21,7 @@ def load_ahead() -> None:
     loaded_plugins()
     load_subscribers()
     celery_app()
+    import_module("apps.jobs.domain.statistics.explorer")
     if settings.OIDC_ISSUER:
         import_module("apps.accounts.web.openid")
     for warning in check_proxy():

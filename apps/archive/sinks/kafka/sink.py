@@ -35,9 +35,9 @@ class KafkaSink:
         self._topic = topic
         self._configuration = configuration
         self._max_bytes: int = configuration["message.max.bytes"]
-        self._producer: "Producer | None" = None  # made by the first `write`: its threads do not survive a fork
+        self._producer: Producer | None = None  # made by the first `write`: its threads do not survive a fork
         self._unanswered: set[_Key] = set()
-        self._answers: "dict[_Key, KafkaError | None]" = {}
+        self._answers: dict[_Key, KafkaError | None] = {}
         self._cause = ""
         self._broken = False
 

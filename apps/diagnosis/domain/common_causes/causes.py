@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 from django.db.models import F, Q
@@ -11,9 +11,11 @@ from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.background import enqueue
 from apps.core.errors import InvalidFields
-from apps.diagnosis.domain.common_causes.columns import Period, read_columns, text_of
-from apps.diagnosis.domain.common_causes.peeling import Codes, FoundCause, find_causes
 from apps.diagnosis.models import CauseAnalysis
+
+if TYPE_CHECKING:
+    from apps.diagnosis.domain.common_causes.columns import Period
+    from apps.diagnosis.domain.common_causes.peeling import Codes, FoundCause
 
 MOST_DAYS = 31
 #: A result is served for so long before it is computed again: records of jobs arrive late.
@@ -129,6 +131,9 @@ def _scope(user: User) -> str:
 
 def _computed(row: CauseAnalysis, at: datetime) -> Causes:
     """Read the jobs of a period and find what their failures have in common."""
+    from apps.diagnosis.domain.common_causes.columns import Period, read_columns
+    from apps.diagnosis.domain.common_causes.peeling import find_causes
+
     experiments = None if row.scope == _ALL else [int(one) for one in row.scope.split(",") if one]
     period = Period(row.since, row.until, experiments)
     columns = read_columns(period)
@@ -148,7 +153,9 @@ def _fields(causes: Causes) -> dict[str, Any]:
     }
 
 
-def _named(period: Period, one: FoundCause, stored: dict[str, Codes]) -> CommonCause:
+def _named(period: "Period", one: "FoundCause", stored: "dict[str, Codes]") -> CommonCause:
+    from apps.diagnosis.domain.common_causes.columns import text_of
+
     if one.attribute.startswith("service "):
         attribute, value = "service", one.attribute.removeprefix("service ")
     else:

@@ -6,19 +6,19 @@ the same sums in fewer rows; a recount of one of its hours removes them again. E
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import zstandard
-from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F, FloatField, QuerySet
 from django.db.models.functions import Cast, Coalesce, Extract
 
 from apps.core.domain.bulk import rows_where_any
-from apps.core.domain.plugins import Registry
 from apps.jobs.domain.records import day_of
-from apps.jobs.domain.statistics.columns import (
+from apps.jobs.domain.statistics.columns import Column, Columns, grouped, sums_of_jobs
+from apps.jobs.domain.statistics.facts import FACTS
+from apps.jobs.domain.statistics.levels import (
     DAILY,
     FIGURES,
     HOURS_OF_DAY,
@@ -31,11 +31,7 @@ from apps.jobs.domain.statistics.columns import (
     UTC_HOUR,
     WORK,
     WORK_HOURS,
-    Column,
-    Columns,
     Level,
-    grouped,
-    sums_of_jobs,
 )
 from apps.jobs.enums import DEBUG_STAGE, Counted
 from apps.jobs.models import DirtyHour, Job, StatisticsBlock, StatisticsValue
@@ -66,16 +62,6 @@ _NUMBERS = {
 _MB = 1 << 20
 #: More than any job can have: sums of a billion jobs stay exact.
 _MOST = 10**12
-
-
-class JobFacts(Protocol):
-    """A plugin that knows dimensions of jobs which are not of this app: texts by dimension, by ID of the job."""
-
-    def __call__(self, jobs: Collection[int]) -> Mapping[int, Mapping[str, str]]: ...
-
-
-#: Dimensions that other apps know, such as verdict and cause; asked for jobs that did not complete.
-FACTS: Registry[JobFacts] = Registry("opsportal.job_facts", settings.JOB_FACTS)
 
 
 def lock_day(hour: datetime, *, shared: bool) -> None:

@@ -14,7 +14,8 @@ from django.db.models import QuerySet
 
 from apps.jobs.domain.records import day_of
 from apps.jobs.domain.statistics.blocks import column_of
-from apps.jobs.domain.statistics.columns import (
+from apps.jobs.domain.statistics.columns import MOST_CELLS, Column, Columns, dense, grouped, sums_of_jobs
+from apps.jobs.domain.statistics.levels import (
     DAILY,
     FIGURES,
     HOURLY,
@@ -22,16 +23,10 @@ from apps.jobs.domain.statistics.columns import (
     JOB,
     JOB_HOURS,
     KIND,
-    MOST_CELLS,
     OF_HOUR,
     OF_KIND,
     UTC_HOUR,
-    Column,
-    Columns,
     Level,
-    dense,
-    grouped,
-    sums_of_jobs,
 )
 from apps.jobs.domain.statistics.windows import hour_of_week, window_of
 from apps.jobs.enums import FAILED_STATES, INTERRUPTED_STATES
