@@ -17,11 +17,15 @@ log = logging.getLogger(__name__)
 
 
 def load_ahead() -> None:
-    """Load plugins, subscribers, tasks, URLs and templates; a broken template fails on its own page."""
+    """Load plugins, subscribers, tasks, URLs and templates; a broken template fails on its own page.
+
+    Other parts of the portal load numpy, Redis' client and single sign-on only where they use them.
+    """
     loaded_plugins()
     load_subscribers()
     celery_app()
-    import_module("apps.jobs.domain.statistics.explorer")
+    for module in ("apps.jobs.domain.statistics.explorer", "kombu.transport.redis"):
+        import_module(module)
     if settings.OIDC_ISSUER:
         import_module("apps.accounts.web.openid")
     for warning in check_proxy():
