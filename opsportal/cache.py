@@ -14,4 +14,5 @@ class RedisCache(redis.RedisCache):
         from redis.backoff import NoBackoff  # here, as many commands never use the cache
         from redis.retry import Retry
 
-        return self._class(self._servers, retry=Retry(NoBackoff(), 1), **self._options)
+        client: RedisCacheClient = self._class(self._servers, retry=Retry(NoBackoff(), 1), **self._options)  # type: ignore[attr-defined]
+        return client

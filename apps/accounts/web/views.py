@@ -22,7 +22,8 @@ def start_openid(request: HttpRequest) -> HttpResponseBase:
     """Send the browser to the provider of single sign-on."""
     from apps.accounts.web.openid import StartView
 
-    return StartView.as_view()(request)
+    answer: HttpResponseBase = StartView.as_view()(request)
+    return answer
 
 
 @login_not_required
@@ -30,7 +31,8 @@ def finish_openid(request: HttpRequest) -> HttpResponseBase:
     """Log in the user who comes back from the provider."""
     from apps.accounts.web.openid import CallbackView
 
-    return CallbackView.as_view()(request)
+    answer: HttpResponseBase = CallbackView.as_view()(request)
+    return answer
 
 
 @require_http_methods(["GET", "POST"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import import_module, metadata
 from importlib.metadata import EntryPoint, EntryPoints
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 log = logging.getLogger(__name__)
 
@@ -23,11 +23,12 @@ class UnknownPlugin(LookupError):
 
 def entry_points(group: str) -> EntryPoints:
     """Return the entry points of a group in all installed packages."""
-    return _installed().select(group=group)
+    found: EntryPoints = _installed().select(group=group)
+    return found
 
 
 @cache
-def _installed() -> EntryPoints:
+def _installed() -> Any:
     # Reading them takes as long for one group as for all of them.
     return metadata.entry_points()
 
