@@ -35,6 +35,7 @@ SUBMISSION = {"partition": PARTITION, "experiments": ["MU2E"], "most_in_flight":
 class Command(BaseCommand):
     """Idempotent: existing rows stay as they are."""
 
+    requires_system_checks = ()  # they load every page, which takes longer than a demo that is there already
     help = "Load the demo's people, services and requests. Works only with DEMO=true: the passwords are public."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
