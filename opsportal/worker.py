@@ -5,6 +5,8 @@ from typing import Any
 from celery.apps import worker
 from celery.platforms import EX_FAILURE
 
+from opsportal import finish_start
+
 
 class Worker(worker.Worker):
     """Loads the tasks of all apps, and ends at once where it ends of an error.
@@ -16,6 +18,7 @@ class Worker(worker.Worker):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.app.autodiscover_tasks()  # here, as beat sends tasks by their names and needs none of them
         super().__init__(*arguments, **options)
+        finish_start()
 
     def stop(self, in_sighandler: bool = False, exitcode: int | None = None) -> Any:
         if exitcode == EX_FAILURE:

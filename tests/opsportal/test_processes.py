@@ -100,7 +100,7 @@ def test_worker_logs_one_line_while_redis_is_away(tmp_path):
 
 
 def test_every_periodic_task_is_one_that_workers_know(settings):
-    app.loader.import_default_modules()
+    app.autodiscover_tasks(force=True)
     wanted = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
     assert wanted
     assert wanted <= set(app.tasks)
