@@ -35,7 +35,7 @@ READY = re.compile(r"^\[ *[\d.]+ s\] ready: ")
 IMPORTS = {
     "manage.py check": ["manage.py", "check"],
     "web": ["-c", "import opsportal.wsgi"],
-    "worker": ["-c", "from opsportal.celery import app; app.loader.init_worker(); app.finalize()"],
+    "worker": ["-c", "from opsportal.celery import app; app.autodiscover_tasks(force=True); app.loader.init_worker()"],
     "beat": [
         "-c",
         "import celery.apps.beat; from opsportal.celery import app; app.loader.init_worker(); app.finalize()",

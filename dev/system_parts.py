@@ -36,6 +36,7 @@ PARTS = {
     "icinga2": Part(("icinga2", "curl"), ("icinga2-bin", "curl")),
     "nagios": Part(("nagios4", "curl"), ("nagios4-core", "curl")),
     "zabbix": Part(("zabbix_server", "php"), ("zabbix-server-pgsql", "zabbix-frontend-php", "php-cli", "php-pgsql")),
+    "nginx": Part(("nginx",), ("nginx",)),
     "elasticsearch": JAVA,
     "kafka": JAVA,
 }

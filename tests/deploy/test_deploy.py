@@ -56,6 +56,7 @@ def test_units_run_what_the_procfile_runs():
     assert {f"opsportal-worker@{queue}.service" for queue in queues} <= set(units.split())
 
 
+@pytest.mark.nginx
 def test_nginx_takes_the_site(tmp_path):
     nginx = program("nginx")
     key, certificate = str(tmp_path / "key"), str(tmp_path / "pem")
