@@ -15,6 +15,7 @@ from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
 from apps.production.models import QueueState, Request
+from apps.production.web.forms.moves import ApprovalForm
 from apps.progress.domain.forecast import keep_queue_forecasts
 from tests.factories.history import history
 from tests.factories.people import person
@@ -74,7 +75,7 @@ def test_approval_and_priority_are_one_step(waiting, approver):
     approve_request(request=one, by=approver, at=LATER, version=one.version, priority_class="high")
     assert (one.state, one.level) == ("queued", "high")
     told = {event.kind: event for event in events_of(one)}
-    assert told["request.priority_set"].reason == "As requested."
+    assert told["request.priority_set"].reason == "", "nobody gave one"
 
     other = waiting(requested_priority="high", priority_reason="Freeze")
     with pytest.raises(InvalidFields):
@@ -157,3 +158,8 @@ def test_lost_race_is_refused(waiting, approver, second_approver):
     with pytest.raises(StaleState):
         approve_request(request=mine, by=approver, at=LATER, priority_class="high", reason="Freeze")
     assert now(mine).level == ""
+
+
+def test_reason_is_called_optional_only_where_no_choice_requires_it():
+    labels = {sets: ApprovalForm(sets_priority=sets).fields["reason"].label for sets in (True, False)}
+    assert labels == {True: "Reason", False: "Reason (optional)"}

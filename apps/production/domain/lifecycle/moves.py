@@ -103,11 +103,18 @@ def approve_request(
     lock_request(request, version)
     step_of(request, Verb.APPROVE)
     number = request.priority if priority is None else priority
-    wanted = (request.priority_class if priority_class is None else priority_class, number)
-    if wanted != (request.priority_class, request.priority):
-        as_requested = wanted == (request.requested_priority, request.priority)
-        why = reason if reason.strip() or not as_requested else "As requested."
-        set_priority(request=request, by=by, at=at, reason=why, priority_class=priority_class, priority=priority)
+    level = (request.priority_class if priority_class is None else priority_class, number)
+    if level != (request.priority_class, request.priority):
+        as_requested = level == (request.requested_priority, request.priority)
+        set_priority(
+            request=request,
+            by=by,
+            at=at,
+            reason=reason,
+            reason_needed=not as_requested,
+            priority_class=priority_class,
+            priority=priority,
+        )
     reason = checked_reason(reason, needed=False)
     made, complete = signatures.sign(request=request, content=content_of(request), by=by, at=at, group=group)
     data = signatures.signature_data(made)
@@ -178,6 +185,7 @@ def set_priority(
     by: User,
     at: datetime,
     reason: str,
+    reason_needed: bool = True,
     priority: int | None = None,
     priority_class: str | None = None,
     version: int | None = None,
@@ -192,7 +200,7 @@ def set_priority(
     lock_request(request, version)
     if request.state not in PRIORITISED:
         raise InvalidTransition(f"{request} is {state_words(request)}. Its priority cannot be changed in this state.")
-    problems = reason_problems(reason) | _level_problems(priority_class, priority)
+    problems = reason_problems(reason, needed=reason_needed) | _level_problems(priority_class, priority)
     if problems:
         raise InvalidFields(problems)
     old, ranks = request.level, {"rank_old": rank_of(request)}

@@ -54,13 +54,16 @@ class PriorityForm(ReasonForm):
 class ApprovalForm(PriorityForm):
     """A signature with the priority, for a user who may set it."""
 
-    hint = "Needed for a priority other than requested."
+    hint = "Required if the priority is not the requested one."
 
     def __init__(self, *args: Any, sets_priority: bool, **kwargs: Any) -> None:
         super().__init__(*args, reason_needed=False, **kwargs)
         self.fields["reason"].widget = forms.TextInput()
-        self.fields["priority"].help_text = f"{MIN_PRIORITY} to {MAX_PRIORITY}; default 5"
-        if not sets_priority:
+        if sets_priority:
+            self.fields["reason"].label = "Reason"
+            self.fields["priority"].help_text = f"{MIN_PRIORITY} to {MAX_PRIORITY}; default 5"
+        else:
+            self.fields["reason"].help_text = ReasonForm.hint
             del self.fields["priority_class"], self.fields["priority"]
 
 
