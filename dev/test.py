@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from dev.checks import BINARIES, run_checks
 from dev.messages import SetupError, fail, say
@@ -14,9 +15,7 @@ def main() -> int:
     fast = "--fast" in sys.argv
     options = [option for option in sys.argv[1:] if option != "--fast"]
     try:
-        if not fast:
-            install(say)
-        failed = run_checks()
+        failed = run_checks() if fast else install_and_check()
     except (SetupError, OSError) as error:
         return fail(SetupError(str(error)))
     # pytest rewrites the modules of the tests, and keeps them only where it may write bytecode.
@@ -30,6 +29,15 @@ def main() -> int:
     if failed:
         print(f"error: failed checks: {', '.join(failed)}", file=sys.stderr)
     return status or bool(failed)
+
+
+def install_and_check() -> list[str]:
+    """Run the checks while the parts of the system are fetched, and return the names of those that failed."""
+    with ThreadPoolExecutor(1) as thread:
+        installation = thread.submit(install, say)
+        failed = run_checks()
+        installation.result()
+    return failed
 
 
 if __name__ == "__main__":
