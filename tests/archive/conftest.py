@@ -1,19 +1,23 @@
+import io
 import json
 import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 
 from apps.archive.capture.journal.journal import Journal
 from apps.archive.capture.watch import polling
 from apps.archive.capture.watch.base import Watch
 from apps.archive.domain.search import word_index
+from apps.archive.management.commands.capture import Command, make_plan
 from apps.archive.models import ArchivedJob
 from tests.factories.archive import START, archive_all
 
@@ -45,47 +49,87 @@ def journal(tmp_path):
 
 @pytest.fixture
 def portal(transactional_db, tmp_path):
-    """Runs `manage.py` with this test's database."""
+    """Runs `manage.py` and captures with this test's database."""
     url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
     return Portal(os.environ | {"DATABASE_URL": url, "VAR_DIR": str(tmp_path / "var")})
 
 
 class Portal:
+    """Starts processes of the portal, and runs commands in this process where a process is not the subject."""
+
     def __init__(self, environment):
         self.environment = environment
 
     def start(self, *arguments, **environment):
-        return subprocess.Popen(
-            [sys.executable, ROOT / "manage.py", *map(str, arguments)],
-            env=self.environment | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        """Start `manage.py`."""
+        return start_process("manage.py", *arguments, env=self.environment | environment)
 
-    def run(self, *arguments, expected=0, **environment):
-        process = self.start(*arguments, **environment)
+    def start_capture(self, spool, *arguments, cluster="alps"):
+        """Start the program that `manage.py capture` becomes, without the seconds that Django takes to plan it."""
+        parser = Command().create_parser("manage.py", "capture")
+        journal = ("--journal", f"{self.environment['VAR_DIR']}/journal")
+        options = parser.parse_args([*journal, *capture_arguments(spool, *arguments, cluster=cluster)])
+        plan = replace(
+            make_plan(**vars(options)), portal=self.environment["DATABASE_URL"], broker=self.environment["REDIS_URL"]
+        )
+        descriptor = plan.keep()
+        try:
+            return start_process(
+                "manage.py", "capture", "--planned", descriptor, env=self.environment, pass_fds=[descriptor]
+            )
+        finally:
+            os.close(descriptor)
+
+    def capture_to_intake(self, spool, *arguments, cluster="alps"):
+        """Capture what is in the spool, for workers to archive; return what capture wrote to its outputs."""
+        process = self.start_capture(spool, "--once", *arguments, cluster=cluster)
         out, err = process.communicate(timeout=240)
-        assert process.returncode == expected, err.decode()
-        if "--once" in arguments:
-            archive_all()
+        assert process.returncode == 0, err.decode()
         return out, err.decode()
 
-    def capture(self, spool, *arguments, cluster="alps"):
-        return ("capture", "--cluster", cluster, "--scheduler", "slurm", "--spool", spool, *arguments)
+    def capture_once(self, spool, *arguments, cluster="alps"):
+        """Capture what is in the spool, and archive it; return what capture wrote to its outputs."""
+        outputs = self.capture_to_intake(spool, *arguments, cluster=cluster)
+        archive_all()
+        return outputs
 
     @contextmanager
-    def capturing(self, spool, *arguments, **environment):
-        process = self.start(*self.capture(spool, *arguments), **environment)
-        try:
-            assert process.stdout.readline() == b"capturing the jobs of alps\n", process.stderr.read()
+    def capturing(self, spool, *arguments):
+        """Capture until the end of the block, and yield the process."""
+        with until_killed(self.start_capture(spool, *arguments)) as process:
             yield process
-        finally:
-            process.kill()
-            process.communicate()
+
+    def archive(self, *arguments):
+        """Run `manage.py archive` and return what it writes."""
+        output = io.TextIOWrapper(io.BytesIO())
+        with redirect_stdout(output):
+            call_command("archive", *arguments, stdout=output)
+        output.flush()
+        return output.buffer.getvalue()
 
     def listed(self, cluster="alps"):
-        out, _ = self.run("archive", "list", "--cluster", cluster)
-        return [json.loads(line) for line in out.splitlines()]
+        return [json.loads(line) for line in self.archive("list", "--cluster", cluster).splitlines()]
+
+
+def capture_arguments(spool, *arguments, cluster="alps"):
+    return ("--cluster", cluster, "--scheduler", "slurm", "--spool", str(spool), *map(str, arguments))
+
+
+def start_process(*command, **options):
+    return subprocess.Popen(
+        [sys.executable, *map(str, command)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+    )
+
+
+@contextmanager
+def until_killed(capture):
+    """Wait until this process captures, and kill it at the end of the block."""
+    try:
+        assert capture.stdout.readline() == b"capturing the jobs of alps\n", capture.stderr.read()
+        yield capture
+    finally:
+        capture.kill()
+        capture.communicate()
 
 
 def archived() -> int:

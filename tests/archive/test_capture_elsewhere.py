@@ -5,16 +5,17 @@ import sys
 from contextlib import contextmanager
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob
 from apps.core.models import Heartbeat
 from apps.jobs.models import MaskingRule
-from tests.archive.conftest import ROOT, archived, wait_for
+from tests.archive.conftest import ROOT, archived, capture_arguments, wait_for
 from tests.archive.spool_writer import environment_bytes, script_of, write_job
 
-KEY = {"MASKING_KEY": "k" * 50}
+KEY = "k" * 50
 
 
 @pytest.fixture
@@ -54,9 +55,9 @@ PORTAL = ("--portal", "https://portal.example.org/")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "why"),
+    ("arguments", "key", "why"),
     [
-        (PORTAL, {}, "Set MASKING_KEY"),
+        (PORTAL, "", "Set MASKING_KEY"),
         ((), KEY, "Set CAPTURE_PORTAL to the portal's address, or DATABASE_URL"),
         (PORTAL, KEY, "Set ARCHIVE_PORTAL_TOKEN or ARCHIVE_PORTAL_TOKEN_FILE"),
         ((*PORTAL, "--sink", "files:///tmp"), KEY, "--sink needs the portal's database"),
@@ -65,10 +66,18 @@ PORTAL = ("--portal", "https://portal.example.org/")
         ((*PORTAL, "--sink", "nonsense:"), KEY, "no plugin of opsportal.archive_sinks is named 'nonsense'"),
     ],
 )
-def test_what_is_missing_is_named(elsewhere, arguments, environment, why):
-    code, _, err = result(elsewhere("--once", *arguments, **environment))
+def test_what_is_missing_is_named(settings, spool, tmp_path, arguments, key, why):
+    settings.HAS_DATABASE, settings.MASKING_KEY = False, key
+    with pytest.raises(CommandError) as error:
+        call_command("capture", *capture_arguments(spool, "--journal", tmp_path, "--once", *arguments))
+    assert why in str(error.value)
+    assert "geheim" not in str(error.value)
+
+
+def test_process_fails_and_names_what_is_missing(elsewhere):
+    code, _, err = result(elsewhere("--once", "--portal", "https://me:geheim@portal.example.org", MASKING_KEY=KEY))
     assert code == 1
-    assert why in err
+    assert "without user or password" in err
     assert "geheim" not in err
 
 
@@ -76,7 +85,7 @@ def test_portal_away_leaves_the_jobs_in_the_journal(elsewhere, spool):
     write_job(spool, 1)
     nowhere = ("--portal", "http://127.0.0.1:1/")
     code, out, err = result(
-        elsewhere("--once", "--patience-seconds", "1", *nowhere, ARCHIVE_PORTAL_TOKEN="geheim", **KEY)
+        elsewhere("--once", "--patience-seconds", "1", *nowhere, ARCHIVE_PORTAL_TOKEN="geheim", MASKING_KEY=KEY)
     )
     assert (code, out) == (1, "captured 1 jobs of alps\n")
     assert "1 jobs stay in the journal: http://127.0.0.1:1 cannot be reached" in err
@@ -96,7 +105,9 @@ def test_jobs_and_report_reach_the_portal_and_rules_come_back(
     MaskingRule.objects.create(applies_to="name", pattern="^PIN$")
     (tmp_path / "token").write_text(token + "\n")
     write_job(spool, 1, variables=[("PIN", "1234"), ("A", "1")])
-    with running(elsewhere("--portal", live_server.url, ARCHIVE_PORTAL_TOKEN_FILE=str(tmp_path / "token"), **KEY)):
+    with running(
+        elsewhere("--portal", live_server.url, ARCHIVE_PORTAL_TOKEN_FILE=str(tmp_path / "token"), MASKING_KEY=KEY)
+    ):
         wait_for(lambda: archived() == 1)
         wait_for(
             lambda: Heartbeat.objects.filter(name="capture alps on scheduler-1", detail__host="scheduler-1").exists()

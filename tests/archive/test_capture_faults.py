@@ -32,7 +32,7 @@ def assert_kept(job_ids, portal):
         (str(job_id), hashlib.sha256(script_of(job_id)).hexdigest(), environment) for job_id in job_ids
     }
     assert len(listed) == len(job_ids)
-    portal.run("archive", "verify")
+    portal.archive("verify")
 
 
 def make_hash_directories(spool):
@@ -70,7 +70,7 @@ def test_capture_ends_when_the_process_of_its_journal_was_killed(portal, spool):
         assert capture.wait(60) == 1
         assert b"the process of the journal has died" in capture.stderr.read()
 
-    portal.run(*portal.capture(spool, "--once"))
+    portal.capture_once(spool)
 
     assert_kept([1, 2], portal)
 
@@ -101,7 +101,7 @@ def test_two_clusters_with_the_same_ids_at_once(portal, tmp_path):
         for job_id in range(1, 300):
             write_job(tmp_path / cluster, job_id)
 
-    both = [portal.start(*portal.capture(tmp_path / name, "--once", cluster=name)) for name in ("alps", "jura")]
+    both = [portal.start_capture(tmp_path / name, "--once", cluster=name) for name in ("alps", "jura")]
 
     assert [process.communicate(timeout=240)[0] for process in both] == [
         b"captured 299 jobs of alps\n",
@@ -130,7 +130,7 @@ def test_hostile_spool_is_named_and_costs_the_others_nothing(portal, spool):
         write_job(spool, 21)
         wait_for(lambda: archived() == 3)
         assert capture.poll() is None
-    _, err = portal.run(*portal.capture(spool, "--once", "--patience-seconds", "1"))
+    _, err = portal.capture_once(spool, "--patience-seconds", "1")
 
     assert_kept([1, 11, 21], portal)
     assert f"not readable: {job_directory(spool, 2)}" in err
@@ -190,6 +190,6 @@ def test_largest_script_is_archived_as_it_is(portal, spool):
     script = os.urandom(SlurmSpool(spool).max_file_bytes - 1)
     write_job(spool, 1, script=script)
 
-    portal.run(*portal.capture(spool, "--once"))
+    portal.capture_once(spool)
 
     assert read_blob(ArchivedJob.objects.select_related("script").get().script) == script

@@ -11,7 +11,7 @@ from apps.archive.capture import kept_plan
 from apps.archive.capture.plan import Plan
 from apps.archive.capture.watch.base import Watch
 
-from .conftest import ROOT, archived, wait_for
+from .conftest import ROOT, archived, capture_arguments, until_killed, wait_for
 from .spool_writer import write_job
 
 LOADED = """
@@ -84,8 +84,9 @@ def test_plan_is_kept_until_what_it_is_made_of_changes(tmp_path):
 
 def test_second_start_does_without_django_and_misses_nothing_that_came_while_it_began(portal, spool):
     write_job(spool, 1)
-    with portal.capturing(spool):
+    command = ("capture", *capture_arguments(spool))
+    with until_killed(portal.start(*command)):
         wait_for(lambda: archived() == 1)
-    with portal.capturing(spool, DJANGO_SETTINGS_MODULE="nowhere"):
+    with until_killed(portal.start(*command, DJANGO_SETTINGS_MODULE="nowhere")):
         write_job(spool, 2)
         wait_for(lambda: archived() == 2)

@@ -17,7 +17,7 @@ from apps.archive.models import ArchivedJob, Blob
 from apps.core.models import Heartbeat
 from tests.factories.archive import START, archive_all, captured_job, store
 
-from .conftest import archived, wait_for
+from .conftest import Portal, archived, wait_for
 from .spool_writer import environment_bytes, job_directory, script_of, write_job
 
 
@@ -118,25 +118,24 @@ def test_kill_in_a_burst_loses_and_doubles_nothing(portal, spool):
         second.kill()
     writer.join()
 
-    portal.run(*portal.capture(spool, "--once"))
+    portal.capture_once(spool)
 
     listed = {(job["job_id"], job["script_sha256"], job["environment_sha256"]) for job in portal.listed()}
     environment = hashlib.sha256(environment_bytes()).hexdigest()
     assert listed == {(str(i), hashlib.sha256(script_of(i)).hexdigest(), environment) for i in range(1, 2001)}
     assert ArchivedJob.objects.count() == 2000
-    portal.run("archive", "verify")
+    portal.archive("verify")
 
 
 @pytest.mark.slow
 def test_database_away_then_back(portal, capture_once, archive, spool, tmp_path):
     """The journal keeps what the store lacks; also after the spool has dropped it."""
     write_job(spool, 1)
-    _, err = portal.run(
-        *portal.capture(spool, "--once", "--patience-seconds", "1", "--journal", tmp_path / "journal"),
-        expected=1,
-        DATABASE_URL="postgresql://nobody@/none?host=/nonexistent",
-    )
-    assert "1 jobs stay in the journal: connection" in err
+    away = Portal(portal.environment | {"DATABASE_URL": "postgresql://nobody@/none?host=/nonexistent"})
+    process = away.start_capture(spool, "--once", "--patience-seconds", "1", "--journal", tmp_path / "journal")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert b"1 jobs stay in the journal: connection" in err
     shutil.rmtree(job_directory(spool, 1))
 
     capture_once()

@@ -1,14 +1,22 @@
-"""Every command of docs/slurm.md and docs/archive.md runs as it is printed there, on a real Slurm."""
+"""Every command of docs/slurm.md and docs/archive.md runs as it is printed there, on a real Slurm.
 
+Captures, workers and the commands of a shell are processes; other commands of `manage.py` run in this process, since
+each would take seconds to load Django.
+"""
+
+import io
 import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
+from datetime import timedelta
 
 import pytest
+from django.core.management import execute_from_command_line
+from django.utils import timezone
 
 from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.models import ArchivedJob, SinkState
@@ -28,6 +36,8 @@ ELSEWHERE = ("apt-get ", "bin/slurm-up ", "DIR/<cluster>/", "LOG_ROOTS=")
 #: What runs without end, and what it says once it works.
 ENDLESS = {r"manage\.py capture( |$)": "capturing the jobs of ", r"\bcelery\b": ".> archive"}
 PROGRAM = re.compile(r"(?:\.venv/bin/python )?\bmanage\.py\b")
+#: What need not be a process.
+COMMAND = re.compile(rf"{PROGRAM.pattern} (?!capture\b)([^|&;]*)$")
 OPTIONAL = re.compile(r"\[([^][]*)\]")
 
 
@@ -53,6 +63,8 @@ class Shell:
         """Run a command to its end, or until it says that it does what it does without end; return what it says."""
         for shown, here in self.names.items():
             command = re.sub(rf"(?<![\w/-]){re.escape(shown)}(?![\w-])", str(here), command)
+        if run_here := COMMAND.fullmatch(command):
+            return call_here(shlex.split(run_here[1]))
         command = PROGRAM.sub(f"{sys.executable} {ROOT}/manage.py", command.removesuffix(" &"))
         if command.startswith("export "):
             self.environment |= dict(word.split("=", 1) for word in shlex.split(command)[1:])
@@ -82,18 +94,28 @@ class Shell:
         return said
 
 
+def call_here(arguments):
+    """Run a command of `manage.py` in this process, and return what it prints."""
+    output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with redirect_stdout(output):
+        execute_from_command_line(["manage.py", *arguments])
+        output.flush()
+    return output.buffer.getvalue().decode()
+
+
 @pytest.fixture
 def job(slurm, portal):
     """A finished job in the archive of cluster `test`."""
     job_id = slurm.submit("#!/bin/sh\necho hello\n")
-    portal.run(*portal.capture(slurm.state_dir, "--once", cluster=slurm.cluster))
+    portal.capture_once(slurm.state_dir, cluster=slurm.cluster)
     slurm.wait_ended([job_id])
     assert ArchivedJob.objects.filter(job_id=job_id).exists()
     return ArchivedJob.objects.get(job_id=job_id)
 
 
 @pytest.fixture
-def shell(slurm, portal, job, tmp_path):
+def shell(slurm, portal, job, tmp_path, settings):
+    settings.VAR_DIR = tmp_path / "var"
     Cluster.objects.update(options={"conf": str(slurm.conf)})
     ensure_cluster(name="alsp", scheduler="slurm", by=None, at=START)
     environment = (
@@ -103,6 +125,7 @@ def shell(slurm, portal, job, tmp_path):
     )
     names = {
         "alps": slurm.cluster,
+        "2026-11-01": f"{timezone.now() - timedelta(days=1):%Y-%m-%d}",  # a month takes a hundred calls of sacct
         "/var/spool/slurmctld": slurm.state_dir,
         "/var/spool/slurm": slurm.state_dir,
         "/tmp/slurm/state": slurm.state_dir,

@@ -183,7 +183,7 @@ def test_accounting_finds_what_was_captured(schedd, home, journal):
 def test_kill_in_a_burst_loses_and_doubles_nothing(portal, schedd, home):
     """1,000 jobs come and half of them go; the log is replaced meanwhile; capture is killed in the middle."""
     jobs = range(1, 1001)
-    condor = portal.capture(schedd.spool, "--scheduler", "htcondor")
+    condor = (schedd.spool, "--scheduler", "htcondor")
 
     def burst():
         for number in jobs:
@@ -195,14 +195,14 @@ def test_kill_in_a_burst_loses_and_doubles_nothing(portal, schedd, home):
             time.sleep(0.002)
 
     writer = threading.Thread(target=burst)
-    with portal.capturing(schedd.spool, "--scheduler", "htcondor") as first:
+    with portal.capturing(*condor) as first:
         writer.start()
         wait_for(lambda: archived() > 100)
         first.kill()
-    with portal.capturing(schedd.spool, "--scheduler", "htcondor"):
+    with portal.capturing(*condor):
         writer.join()
         wait_for(lambda: archived() == len(jobs))
-    portal.run(*condor, "--once")
+    portal.capture_once(*condor)
 
     digests = {
         str(number): (

@@ -4,36 +4,23 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
 
-import psycopg
+import dj_database_url
 import pytest
+from django.core.management import call_command
+from django.db import connection
 
+from apps.archive.models import IntakeBatch, RefusedJob, SinkDelivery
 from dev.postgres import Postgres
 from dev.processes import guard, spawn
 from dev.valkey import Valkey
 
-from .conftest import AWAY_SECONDS, KILLS, ROOT, wait_for
+from .conftest import AWAY_SECONDS, KILLS, Portal, wait_for
 from .spool_writer import environment_bytes, script_of
 from .test_capture_faults import assert_kept, writing
 from .workers import archive_worker, beat
-
-# Has imported everything once, and starts a capture for each line that it reads.
-STARTER = """
-import os, sys, django
-django.setup()
-from django.core.management import call_command, load_command_class
-load_command_class("apps.archive", "capture")
-for _ in sys.stdin:
-    pid = os.fork()
-    if not pid:
-        sys.stdin.close()
-        print("pid", os.getpid(), flush=True)
-        call_command(*sys.argv[1:])
-    os.waitpid(pid, 0)
-"""
 
 
 class Servers:
@@ -64,9 +51,10 @@ class Servers:
         self.valkey_server.wait()
         self.start_valkey()
 
-    def kill_postgres(self):
+    def kill_postgres(self, away_seconds=0):
         self.postgres_server.kill()
         self.postgres_server.wait()
+        time.sleep(away_seconds)
         self.postgres_server = self.start_postgres()
 
 
@@ -95,27 +83,16 @@ def own_postgres(base):
 
 
 @contextmanager
-def starter(portal, *arguments):
-    """Yield what starts a capture, as `manage.py` does but sooner, and returns its process once it captures."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", STARTER, *map(str, arguments)],
-        env=portal.environment,
-        cwd=ROOT,
-        text=True,
-        bufsize=1,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-
-    def start():
-        process.stdin.write("\n")
-        pid = int(process.stdout.readline().removeprefix("pid "))
-        assert process.stdout.readline() == "capturing the jobs of alps\n"
-        return pid
-
-    with process:
-        yield start
-        process.stdin.close()
+def on_database(url):
+    """Let this process use another database until the end of the block."""
+    own = dict(connection.settings_dict)
+    connection.close()
+    connection.settings_dict.update(dj_database_url.parse(url))
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update(own)
 
 
 def counted(kinds):
@@ -125,26 +102,31 @@ def counted(kinds):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_kills_of_every_process_lose_and_double_nothing(portal, spool, tmp_path_factory):
+def test_kills_of_every_process_and_a_database_away_lose_and_double_nothing(portal, spool, tmp_path_factory):
     base, moments = tmp_path_factory.mktemp("k"), random.Random(17)
     with ExitStack() as stack:
         servers = Servers(stack, base)
+        stack.enter_context(on_database(servers.url))
+        call_command("migrate", verbosity=0, skip_checks=True)
         files = base / "files"
         environment = portal.environment | {
             "DATABASE_URL": servers.url,
             "REDIS_URL": servers.valkey.url(),
             "ARCHIVE_SINKS": f"store: files://{files}",
         }
-        own = type(portal)(environment)
-        own.run("migrate", "-v0", "--skip-checks")
+        own = Portal(environment)
         worker = stack.enter_context(archive_worker(environment, base))
         ticking = stack.enter_context(beat(environment, base))
-        start = stack.enter_context(starter(own, *own.capture(spool)))
-        captures = [start()]
+        captures = [stack.enter_context(own.capturing(spool))]
+
+        def end_capture():
+            capture = captures.pop()
+            capture.kill()
+            capture.wait()
 
         def kill_capture():
-            os.kill(captures.pop(), signal.SIGKILL)
-            captures.append(start())
+            end_capture()
+            captures.append(stack.enter_context(own.capturing(spool)))
 
         def kill_one_of_the_pool():
             if children := worker.children():
@@ -166,40 +148,18 @@ def test_kills_of_every_process_lose_and_double_nothing(portal, spool, tmp_path_
             for kill in kills:
                 time.sleep(moments.uniform(0, 0.6))
                 kill()
-        os.kill(captures.pop(), signal.SIGKILL)
-        own.run(*own.capture(spool, "--once"))
-        with psycopg.connect(servers.url, autocommit=True) as connection:
-
-            def rows(table):
-                return connection.execute(f"SELECT count(*) FROM archive_{table}").fetchone()[0]
-
-            wait_for(lambda: rows("intakebatch") == 0)
-            assert [rows("sinkdelivery"), rows("refusedjob")] == [0, 0]
+            servers.kill_postgres(away_seconds=AWAY_SECONDS)
+            time.sleep(1)
+            assert captures[-1].poll() is None
+        end_capture()
+        own.capture_to_intake(spool)
+        connection.close()  # to the database that was killed
+        wait_for(lambda: not IntakeBatch.objects.exists(), seconds=120)
+        assert not SinkDelivery.objects.exists()
+        assert not RefusedJob.objects.exists()
         assert_kept(written, own)
     assert {path.name: path.read_bytes() for path in files.glob("alps/2*/*")} == {
         f"job.{job_id}_{kind}": content
         for job_id in written
         for kind, content in (("script", script_of(job_id)), ("environment", environment_bytes()))
     }
-
-
-@pytest.mark.slow
-def test_database_killed_under_load_and_away_for_a_while(portal, spool, tmp_path_factory):
-    base = tmp_path_factory.mktemp("pg")
-    with own_postgres(base) as (start, url):
-        server = start()
-        own = type(portal)(portal.environment | {"DATABASE_URL": url})
-        own.run("migrate", "-v0", "--skip-checks")
-        with writing(spool, 0.02) as written, own.capturing(spool) as capture:
-            time.sleep(2)
-            server.kill()
-            server.wait()
-            time.sleep(AWAY_SECONDS)
-            start()
-            time.sleep(1)
-            assert capture.poll() is None
-
-        own.run(*own.capture(spool, "--once"))
-        own.run("shell", "-c", "from tests.factories.archive import archive_all; archive_all()")  # as its workers do
-
-        assert_kept(written, own)

@@ -40,7 +40,7 @@ def test_burst_with_a_kill_is_archived_whole_and_once(slurm, portal):
         submitted = burst.stdout.read().decode().split()
         assert (burst.wait(), len(submitted)) == (0, JOBS)
 
-        portal.run(*portal.capture(slurm.state_dir, "--once"))
+        portal.capture_once(slurm.state_dir)
 
         spooled = {job_id: sha256_in_spool(slurm, job_id) for job_id in submitted}
     finally:
@@ -52,7 +52,7 @@ def test_burst_with_a_kill_is_archived_whole_and_once(slurm, portal):
     listed = [job for job in portal.listed() if job["job_id"] in spooled]
     assert len(listed) == JOBS
     assert {job["job_id"]: (job["script_sha256"], job["environment_sha256"]) for job in listed} == spooled
-    portal.run("archive", "verify")
+    portal.archive("verify")
 
 
 def sha256_in_spool(slurm, job_id):

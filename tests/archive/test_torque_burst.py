@@ -42,16 +42,16 @@ def run(server: TorqueServer, job: TorqueJob) -> None:
 def test_kill_in_a_burst_loses_and_doubles_nothing(portal, tmp_path, subdirectories) -> None:
     server = TorqueServer(tmp_path / "torque", subdirectories=subdirectories)
     jobs = [torque_job(number) for number in range(1, JOBS + 1)]
-    torque = portal.capture(server.jobs, "--scheduler", "torque")
+    torque = (server.jobs, "--scheduler", "torque")
 
     with ThreadPoolExecutor(WRITERS) as writers:
-        with portal.capturing(server.jobs, "--scheduler", "torque") as first:
+        with portal.capturing(*torque) as first:
             done = [writers.submit(run, server, job) for job in jobs]
             wait_for(lambda: archived() > JOBS // 5, seconds=120)
             first.kill()
         for job in done:
             job.result(timeout=120)
-    portal.run(*torque, "--once", "--patience-seconds", 50)
+    portal.capture_once(*torque, "--patience-seconds", 50)
 
     digests = {
         job.id: (hashlib.sha256(job.script).hexdigest(), hashlib.sha256(pack(job.variables)).hexdigest())
@@ -64,12 +64,13 @@ def test_kill_in_a_burst_loses_and_doubles_nothing(portal, tmp_path, subdirector
 
 
 @pytest.mark.slow
-def test_jobs_that_are_soon_purged_are_captured(portal, tmp_path) -> None:
+def test_jobs_that_are_soon_purged_are_captured(portal, tmp_path, settings) -> None:
     """300 jobs, each gone a second after its last change of state; a secret in each."""
     server = TorqueServer(tmp_path / "torque")
     ended: list[tuple[float, TorqueJob]] = []
+    settings.CAPTURE_MASK_NAMES, settings.MASKING_KEY = "TOKEN", "k" * 50
 
-    with portal.capturing(server.jobs, "--scheduler", "torque", CAPTURE_MASK_NAMES="TOKEN", MASKING_KEY="k" * 50):
+    with portal.capturing(server.jobs, "--scheduler", "torque"):
         for number in range(1, 301):
             job = TorqueJob(number, variables=[(b"TOKEN", b"s3cret-%d" % number), (b"A", b"1")])
             run(server, job)
@@ -79,6 +80,6 @@ def test_jobs_that_are_soon_purged_are_captured(portal, tmp_path) -> None:
         wait_for(lambda: archived() == 300)
 
     assert ArchivedJob.objects.filter(submitted_at__lt=timezone.now(), masked_names=["TOKEN"]).count() == 300
-    out, _ = portal.run("archive", "show", ended[-1][1].id, "--cluster", "alps", "--environment")
+    out = portal.archive("show", ended[-1][1].id, "--cluster", "alps", "--environment")
     assert b"s3cret" not in out
     assert b"TOKEN=<masked:" in out

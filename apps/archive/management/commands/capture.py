@@ -88,7 +88,7 @@ class Command(BaseCommand):
 
     def handle(self, **options: Any) -> None:
         try:
-            plan = _plan(**options)
+            plan = make_plan(**options)
             if not getattr(self, "_called_from_command_line", False):
                 run(plan, out=self.stdout.write, err=self.stderr.write)
                 return
@@ -115,7 +115,7 @@ def _keep_for_next_start(plan: Plan) -> None:
         )
 
 
-def _plan(
+def make_plan(
     *,
     cluster: str,
     scheduler: str,
@@ -129,7 +129,10 @@ def _plan(
     watch: str,
     **_: Any,
 ) -> Plan:
-    """Raises `CommandError`, `CaptureFailed` and `BadSink` where it cannot be carried out at all."""
+    """Return the plan of a capture with these options.
+
+    Raises `CommandError`, `CaptureFailed` and `BadSink` if it cannot be carried out.
+    """
     if not _CLUSTER.fullmatch(cluster or ""):
         raise CommandError(
             "Set the cluster with --cluster NAME or CAPTURE_CLUSTER, using letters, digits, . _ and - only."
