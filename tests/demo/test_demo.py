@@ -57,6 +57,7 @@ def test_demo_prints_its_logins(
     assert lines == [[person.username, PASSWORD] for person in LOGINS]
 
 
+@pytest.mark.xdist_group("demo")
 class TestLoadedDemo(TestCase):
     """The demo is loaded once for all these tests: that is the slow part."""
 

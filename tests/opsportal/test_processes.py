@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -21,14 +20,7 @@ from apps.core.models import Heartbeat
 from opsportal.celery import app
 
 ROOT = Path(__file__).parents[2]
-WORKER = (
-    "worker",
-    "--hostname=default@w1",
-    "--pool=solo",
-    "--queues=of-this-test",
-    "--without-gossip",
-    "--without-mingle",
-)
+WORKER = ("worker", "--pool=solo", "--queues=of-this-test", "--without-gossip", "--without-mingle")
 SECONDS = 90  # far more than a start takes on a busy machine
 
 
@@ -61,42 +53,39 @@ def wait_for(condition) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_worker_that_is_stopped_is_forgotten_and_one_that_is_killed_is_shown_as_dead(tmp_path):
-    heart = Heartbeat.objects.filter(name="worker default@w1")
-    for end in (signal.SIGTERM, signal.SIGKILL):
-        with running(tmp_path / "log", *WORKER) as worker:
-            wait_for(heart.exists)
-            worker.send_signal(end)
-            worker.wait(SECONDS)
-        assert heart.exists() is (end == signal.SIGKILL)
+    stopped, killed = (Heartbeat.objects.filter(name=f"worker default@{name}") for name in ("stopped", "killed"))
+    with (
+        running(tmp_path / "stopped", *WORKER, "--hostname=default@stopped") as worker_to_stop,
+        running(tmp_path / "killed", *WORKER, "--hostname=default@killed") as worker_to_kill,
+    ):
+        wait_for(lambda: stopped.exists() and killed.exists())
+        worker_to_stop.terminate()
+        worker_to_kill.kill()
+        worker_to_stop.wait(SECONDS)
+        worker_to_kill.wait(SECONDS)
+    assert not stopped.exists()
     later = timezone.now() + HEARTBEAT_LIMIT + timedelta(seconds=1)
     beat_heart(name="beat", at=later)
     failing = {check.name: check.detail for check in components(later) if not check.ok}
-    assert failing.keys() == {"worker default@w1", "workers", "queue"}
-    assert failing["worker default@w1"].startswith("dead")
+    assert failing.keys() == {"worker default@killed", "workers", "queue"}
+    assert failing["worker default@killed"].startswith("dead")
 
 
 @pytest.mark.django_db(transaction=True)
-def test_beat_has_a_heartbeat_and_one_line_of_log_while_redis_is_away(tmp_path):
-    log = tmp_path / "log"
+def test_beat_has_a_heartbeat_and_logs_one_line_as_a_worker_does_while_redis_is_away(tmp_path):
+    beat_log, worker_log = tmp_path / "beat", tmp_path / "worker"
     beat = ("beat", "--pidfile=", f"--schedule={tmp_path / 'schedule'}")
-    with running(log, *beat, REDIS_URL="redis://127.0.0.1:1/0"):
+    away = {"REDIS_URL": "redis://127.0.0.1:1/0"}
+    with running(beat_log, *beat, **away), running(worker_log, *WORKER, "--hostname=default@w1", **away):
         wait_for(Heartbeat.objects.filter(name="beat").exists)
-        wait_for(lambda: "is away" in log.read_text())
-        time.sleep(7)  # tasks of every 5 seconds fall due
-    lines = log.read_text().splitlines()
+        wait_for(lambda: "is away" in beat_log.read_text() and "is away" in worker_log.read_text())
+        time.sleep(8)  # tasks of every 5 seconds fall due, and the worker tries again after 2 and 4 seconds
+    lines = beat_log.read_text().splitlines()
     assert len(lines) == 1
     assert re.match(
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} ERROR celery\.beat: The queue \(Redis\) is away;", lines[0]
     )
-
-
-@pytest.mark.django_db(transaction=True)
-def test_worker_logs_one_line_while_redis_is_away(tmp_path):
-    log = tmp_path / "log"
-    with running(log, *WORKER, REDIS_URL="redis://127.0.0.1:1/0"):
-        wait_for(lambda: "is away" in log.read_text())
-        time.sleep(8)  # it tries again after 2 and 4 seconds
-    assert len([line for line in log.read_text().splitlines() if re.match(r"\d{4}-", line)]) == 1
+    assert len([line for line in worker_log.read_text().splitlines() if re.match(r"\d{4}-", line)]) == 1
 
 
 def test_every_periodic_task_is_one_that_workers_know(settings):
