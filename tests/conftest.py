@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from django.db import connection
+from django.test import TransactionTestCase
 
+from tests.database import copy_rows, restore_rows
 from tests.elasticsearch_server import elasticsearch
 from tests.kafka_server import kafka
 from tests.servers import OURS
@@ -32,3 +34,13 @@ def django_db_modify_db_settings(django_db_modify_db_settings, django_db_blocker
                 connection.settings_dict["NAME"], options["NAME"] = name, own
                 made.touch()
         options["TEMPLATE"] = "migrated"
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup, django_db_blocker):
+    """After a test that commits, restore the rows instead of flushing the database."""
+    with django_db_blocker.unblock():
+        rows = copy_rows()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: restore_rows(rows))
+        yield
