@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 
 from apps.accounts.models import Experiment, User
@@ -54,8 +55,11 @@ class World:
     archived: ArchivedJob
     webhook: Webhook
 
+    @cached_property
     def parameters(self) -> dict[str, dict[str, object]]:
         """What stands for each parameter of a route, by the part of the portal (`*` for all others)."""
+        archived = ArchivedJob.objects.get(pk=self.archived.pk)
+        change = KnownErrorChange.objects.get(known_error__startswith="DNS")
         return {
             "key": {"workflow": "monte_carlo", "weekly-report": self.nova.key, "*": self.request.key},
             "week": {"*": "2026-W47"},
@@ -63,17 +67,17 @@ class World:
             "kind": {"*": "job"},
             "document": {"*": "requests"},
             "digest": {"*": "0" * 64},
-            "number": {"api:request-revision": 0, "*": 1},
+            "number": {"api:request-revision": 0, "production:comment": 0, "production:template": 0, "*": 1},
             "slug": {"api:feed": "farm", "*": self.service.slug},
             "token_key": {"*": "nothing1"},
-            "cluster": {"*": "alps"},
-            "job_id": {"*": "4711"},
+            "cluster": {"*": archived.cluster},
+            "job_id": {"*": archived.job_id},
             "job": {"*": self.job.pk},
             "pk": {
                 "api:known-error": "DNS",
-                "change-of-known-error": KnownErrorChange.objects.filter(known_error__startswith="DNS").get().pk,
-                "known-error-change": KnownErrorChange.objects.filter(known_error__startswith="DNS").get().pk,
-                "decide-known-error": KnownErrorChange.objects.filter(known_error__startswith="DNS").get().pk,
+                "change-of-known-error": change.pk,
+                "known-error-change": change.pk,
+                "decide-known-error": change.pk,
                 "known-error": "DNS",
                 "pack": ExperimentPack.objects.get().pk,
                 "archive": self.archived.pk,
@@ -86,14 +90,15 @@ class World:
                 "group": FailureGroup.objects.get().pk,
                 "hold": Hold.objects.get().pk,
                 "weekly-report": WeeklyReport.objects.get().pk,
+                "comment": 0,
+                "template": 0,
                 "*": self.job.pk,
             },
         }
 
     def arguments(self, name: str, parameters: tuple[str, ...]) -> dict[str, object]:
-        known = self.parameters()
         return {
-            parameter: next(value for part, value in known[parameter].items() if part in name or part == "*")
+            parameter: next(value for part, value in self.parameters[parameter].items() if part in name or part == "*")
             for parameter in parameters
         }
 
