@@ -312,3 +312,7 @@ def test_paths_in_the_description_come_first(server, torque) -> None:
 @given(st.binary(max_size=200))
 def test_any_script_has_directives_or_none(script) -> None:
     assert isinstance(directives(b"#PBS " + script), dict)
+
+
+def test_a_line_with_an_unknown_option_costs_no_other() -> None:
+    assert directives(b"#PBS -o a.out\n#PBS -? x\n#PBS 'open\n#PBS -j oe\n") == {"-o": "a.out", "-j": "oe"}

@@ -13,7 +13,7 @@ from apps.clusters.schedulers.torque.description import BadDescription, read_des
 _JOB_ID = re.compile(r"(?P<number>[0-9]+)(?:\[(?P<task>[0-9]+)\])?(?P<server>.*)", re.DOTALL)
 _OPTIONS_OF_QSUB = "a:A:b:c:C:d:D:e:EfF:hIj:k:K:l:L:m:M:nN:o:p:P:q:r:S:t:T:u:v:VwW:xXz"
 _HOST = re.compile(r"[^/:]*:(?=[/~$])")
-_MOST_BYTES, _LONGEST_LINE = 40_000, 2_000  # to search for directives: shlex takes quadratic time per line
+_MOST_BYTES, _LONGEST_LINE = 40_000, 2_000  # to search for directives: shlex and getopt take quadratic time per line
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
@@ -56,19 +56,17 @@ def derived_paths(record: JobRecord, *, script: bytes, environment: Mapping[str,
 
 def directives(script: bytes) -> dict[str, str]:
     """Return the qsub options in `#PBS` lines before the first command; unreadable ones are skipped."""
-    words: list[str] = []
+    options: dict[str, str] = {}
     for line in script[:_MOST_BYTES].decode("utf-8", "replace").splitlines():
         if line.startswith("#PBS") and len(line) <= _LONGEST_LINE:
             try:
-                words += shlex.split(line[4:], comments=True)
-            except ValueError:
+                words = shlex.split(line[4:], comments=True)
+                options |= getopt.gnu_getopt(words, _OPTIONS_OF_QSUB)[0]
+            except (ValueError, getopt.GetoptError):
                 continue
         elif line.strip() and not line.startswith(("#", ":")):
             break
-    try:
-        return dict(getopt.gnu_getopt(words, _OPTIONS_OF_QSUB)[0])
-    except getopt.GetoptError:
-        return {}
+    return options
 
 
 def _joined(stdout: str, stderr: str, joined: str, source: str) -> LogPaths:
