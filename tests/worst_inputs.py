@@ -1,87 +1,77 @@
-"""Worst inputs made from the structure of a pattern or a format, and a clock that fails what is slow on them."""
+"""Inputs that are slow to read: repeated parts, long words, and what the structure of a regular expression repeats."""
 
+import random
 import re
-import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import string
 from re import _constants as sre
 from re import _parser as parser
+from typing import NamedTuple
 
-BYTES = 200_000
-SECONDS = 0.5
-#: Characters that structures of text are made of.
-UNITS = [
-    "a",
-    "0",
-    " ",
-    "\n",
-    "\t",
-    "\0",
-    "(",
-    "[",
-    "{",
-    '"',
-    "'",
-    "\\",
-    "/",
-    "=",
-    "-",
-    ".",
-    ",",
-    "<",
-    "&",
-    "%",
-    "$",
-    "é",
+#: The longest input, in characters.
+SIZE = 200_000
+_CHARACTERS = ["a", "0", " ", "\n", "\t", "\0", "(", "[", "{", '"', "'", "\\", "/", "=", "-", ".", ",", "<", "&", "%"]
+_CHARACTERS += ["$", "é"]
+#: What is repeated: letters, digits, blanks, each sign, openings that never close, prefixes of what is looked for.
+PIECES = [
+    *("a", "A", "0", "_", " ", "\t", "\n", "\r\n", "\\", "/", "-", "=", ":", ";", ",", ".", "%", "$", "@", "#", "+"),
+    *('"', "'", "`", "(", "[", "{", "<", ">", "&", "|", "~", "!", "*", "?", "^", "\0", "é", "\ud800"),
+    *("a ", " a", "a\n", " \n", "a=", "a=b ", "A=1,", "A=1;", "'a", '"a', "'a' ", "''", '""', "\\'", '\\"', "\\\\"),
+    *("--a", "--a=", "-a ", "a/", "/a", "/tmp/", "../", "20", "2026-11-20 ", "12:00:00", "1-", "1,", "1:", "deadbeef"),
+    *("$(", "${", "${a}", "<<a", "<<a\n", "<a>", "&lt;", "[[", "{{", "%%", "%j", "a.b.", "a@b", "://", "a://b:"),
+    *("eyJ", "-----BEGIN ", "module load ", "#PBS -o ", "#SBATCH -o ", "BASH_FUNC_", "hash.1/job.1", "<masked:", "if "),
+    *("59:", "1h ", "1.", "1_000", "1'", "1e", "@a", "v1", "\u2028", "\ufeff", "\u0130", "{a}", "(a*)*", "_part1of1"),
 ]
 
 
-class TooSlow(AssertionError):
-    """It took longer than it may."""
+class Input(NamedTuple):
+    """A text of any size: a part that is repeated, and what comes before and after it."""
+
+    before: str
+    part: str
+    after: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.before[:40]!r} {self.part[:40]!r}… {self.after!r}"
+
+    def text(self, size: int = SIZE) -> str:
+        """Return a text of about this size: the part is whole where the size has room for it."""
+        room = size - len(self.before) - len(self.after)
+        repeated = self.part * max(1, room // len(self.part))
+        return self.before + repeated[: max(0, room)] + self.after
 
 
-@contextmanager
-def within(seconds: float = SECONDS, what: str = "") -> Iterator[None]:
-    """Fail, and do not wait, when the body takes longer; a machine under load gets the time of its own process."""
-
-    def stop(*_: object) -> None:
-        raise TooSlow(f"more than {20 * seconds} s: {what}")
-
-    old = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 20 * seconds)
-    begun = time.process_time()
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
-    if (taken := time.process_time() - begun) > seconds:
-        raise TooSlow(f"{taken:.2f} s: {what}")
+def pumped(piece: str) -> Input:
+    """Return an input made of a piece; the end fits nothing."""
+    return Input("a", piece, "\x01")
 
 
-def shapes(*words: str, size: int = BYTES) -> list[str]:
-    """Text of `size` characters in the usual shapes, and of the words of a format: alone, in lines, and cut off."""
-    found = [(unit * size)[:size] for unit in UNITS]
-    found += [("a" * 70 + "\n") * (size // 71), ("a\n" * (size // 2)), ("a " * (size // 2))]
+def long_words() -> list[Input]:
+    """Return inputs in which nothing repeats: as one word, after what may look for its end, and with blanks."""
+    word = "".join(random.Random(1).choices(string.ascii_lowercase, k=SIZE))
+    return [Input("", word), Input("<<", word), Input("A=", word), Input("", word.replace("a", " "))]
+
+
+def shapes(*words: str) -> list[Input]:
+    """Return inputs in the usual shapes, and of the words of a format: alone, in lines, and cut off."""
+    inputs = [Input("", part) for part in (*_CHARACTERS, "a" * 70 + "\n", "a\n", "a ")]
     for word in words:
-        found += [(word * size)[:size], f"{word}\n" * (size // (len(word) + 1)), word + "a" * size, word + " " * size]
-        found += [(word[:-1] * size)[:size]] if len(word) > 1 else []
-    return found
+        inputs += [Input("", word), Input("", f"{word}\n"), Input(word, "a"), Input(word, " ")]
+        if len(word) > 1:
+            inputs.append(Input("", word[:-1]))
+    return inputs
 
 
-def worst_inputs(pattern: re.Pattern[str] | re.Pattern[bytes]) -> list[str]:
-    """Return texts that a pattern matches for long, and then does not match."""
+def worst_inputs(pattern: re.Pattern[str] | re.Pattern[bytes]) -> list[Input]:
+    """Return inputs that a pattern matches for long, and then does not match."""
     source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
     repeats: list[tuple[str, str]] = []
     sample = _sample(parser.parse(source, pattern.flags & ~re.DEBUG & ~re.UNICODE), "", repeats)
-    found = [sample * (BYTES // max(1, len(sample))), sample[:-1] * (BYTES // max(1, len(sample) - 1))]
-    for before, unit in repeats:
-        pumped = unit * (BYTES // max(1, len(unit)))
-        found += [pumped, before + pumped, before + pumped + "\0!", pumped + "\n!"]
+    inputs = [Input("", part) for part in (sample, sample[:-1]) if part]
+    for before, part in repeats:
+        inputs += [Input("", part), Input(before, part), Input(before, part, "\0!"), Input("", part, "\n!")]
         if before:
-            found.append((before + unit * 3) * (BYTES // len(before + unit * 3)))
-    return list(dict.fromkeys(found))
+            inputs.append(Input("", before + part * 3))
+    return list(dict.fromkeys(inputs))
 
 
 def _sample(nodes: object, before: str, repeats: list[tuple[str, str]]) -> str:
@@ -101,10 +91,10 @@ def _piece(kind: object, value: object, before: str, repeats: list[tuple[str, st
         return _member(value)
     if kind in {sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT}:
         low, high, inner = value
-        unit = _sample(inner, before, repeats)
+        part = _sample(inner, before, repeats)
         if high > 1:
-            repeats.append((before, unit or "a"))
-        return unit * max(low, 1 if high else 0)
+            repeats.append((before, part or "a"))
+        return part * max(low, 1 if high else 0)
     if kind is sre.SUBPATTERN:
         return _sample(value[-1], before, repeats)
     if kind is sre.ATOMIC_GROUP:
@@ -129,11 +119,3 @@ def _member(members: list[tuple[object, object]]) -> str:
             return categories.get(value, "a")
     taken = {chr(value) for kind, value in members if kind is sre.LITERAL}
     return next(letter for letter in "a0x -" if letter not in taken)
-
-
-def run(function: Callable[[str], object], texts: list[str], name: str) -> None:
-    """Run a parser over texts of growing size; what it raises is its own affair, as long as it is quick."""
-    for text in texts:
-        for size in (BYTES // 100, BYTES // 10, BYTES):
-            with within(what=f"{name} on {text[:40]!r}… ({size} characters)"):
-                function(text[:size])

@@ -14,10 +14,12 @@ from apps.archive.sinks.kafka import message
 from apps.archive.wire import batches, report
 from apps.core.domain.masking import Masker, replace_secrets, secrets_of
 from tests.factories.archive import captured_job
-from tests.pumps import PIECES, patterns_of, pumped, slow_inputs, slow_text_here
-from tests.pumps import words as long_words
+from tests.pumps import patterns_of, slow_input_of_parser, slow_input_of_pattern
+from tests.worst_inputs import PIECES, long_words, pumped
 
 PATTERNS = patterns_of("apps.archive")
+#: By the clock, as these wait for another process; far more than they wait, as the machine may be busy.
+HANGS_SECONDS = 60
 MASKER = Masker(names="(?i)token", key=b"key")
 
 
@@ -76,35 +78,36 @@ PARSERS = {
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.where.removeprefix("apps.archive."))
 def test_pattern_is_fast(pattern):
-    assert slow_inputs(pattern) == ""
+    assert slow_input_of_pattern(pattern) == ""
 
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_parser_is_fast(name):
-    assert slow_text_here(PARSERS[name]) == ""
+    assert slow_input_of_parser(PARSERS[name]) == ""
 
 
 @pytest.mark.parametrize("first", ["#!/bin/sh", *(f"#!/usr/bin/{name}" for name, _ in highlight._LEXERS)])
 def test_lexer_is_fast_or_killed(first):
-    """Without colours, where its budget is not enough: by the clock, as it is what a page waits for."""
+    """Without colours, where its budget is not enough."""
     highlight.highlight([first])
     for text in (*map(pumped, PIECES[::6]), *long_words()):
-        lines = [first, *text.split("\n")][: shown_contents.SHOWN_LINES]
+        lines = [first, *text.text().split("\n")][: shown_contents.SHOWN_LINES]
         began = time.monotonic()
         assert len(highlight.highlight(lines)) == len(lines)
-        assert time.monotonic() - began < 2 * highlight.KILL_SECONDS + 10, text[:10]  # on a busy machine
+        assert time.monotonic() - began < HANGS_SECONDS, str(text)
         highlight.highlight([first])  # the next process is there
 
 
 def test_comparison_is_fast_or_plain():
     side = comparison.Side("1", ["a"], {})
     for text in (*map(pumped, PIECES[::6]), *long_words()):
-        lines = text.split("\n")[: shown_contents.SHOWN_LINES]
+        long_text = text.text()
+        lines = long_text.split("\n")[: shown_contents.SHOWN_LINES]
         comparison.compare(side, side, exact=False)
         began = time.monotonic()
         comparison.compare(
-            comparison.Side("4711", lines, {"A": text}),
-            comparison.Side("4712", [f"{line}x" for line in lines], {"A": text + "x"}),
+            comparison.Side("4711", lines, {"A": long_text}),
+            comparison.Side("4712", [f"{line}x" for line in lines], {"A": long_text + "x"}),
             exact=False,
         )
-        assert time.monotonic() - began < comparison.SECONDS + 10, text[:10]
+        assert time.monotonic() - began < HANGS_SECONDS, str(text)

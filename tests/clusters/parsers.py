@@ -118,7 +118,7 @@ def torque_accounting(text: str) -> object:
 
 
 def torque_directives(text: str) -> object:
-    torque_logs.directives(raw(f"#PBS -o {text[:1900]}\n") * 100)
+    torque_logs.directives(raw(f"#PBS -o {text[:1900]}\n") * (1 + len(text) // 1900))
     return torque_logs.directives(raw(f"#PBS -o {text}\n" + text))
 
 

@@ -8,7 +8,7 @@ from apps.diagnosis.domain.harvest import harvest_batch, queue_harvests
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.secrets import starred
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, Verdict
-from tests.worst_inputs import within
+from tests.pumps import within
 
 SECRETS = (b"hunter22hunter22", b"eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSM", b"alice:pa55word@")
 LOG = f"""export GRID_TOKEN={SECRETS[0].decode()} OTHER=fine

@@ -18,7 +18,8 @@ from apps.submission.domain.submissions import read_ranges, write_ranges
 from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
 from tests.factories.jobs import AT, record, store
 from tests.factories.requests import request_in
-from tests.pumps import MOST_SECONDS, SIZE
+from tests.pumps import MOST_SECONDS
+from tests.worst_inputs import SIZE
 
 #: Texts that keep searches with backtracking busy: assignments, quotes, URLs and tokens that never end.
 HOSTILE = ("A=", "A='", "a://b:", "eyJaaaaaaaa.", "-----BEGIN ", "TOKEN=a,", "=", "'\"", " ", "a", "\0", "\ud800")
