@@ -55,7 +55,7 @@ class ScriptedProducer:
 @pytest.fixture
 def producers(monkeypatch):
     """The producers that the sink makes; set `answer` on the class."""
-    monkeypatch.setattr(sink_module, "Producer", ScriptedProducer)
+    monkeypatch.setattr("confluent_kafka.Producer", ScriptedProducer)
     monkeypatch.setattr(sink_module, "SILENT_SECONDS", 0.0)
     monkeypatch.setattr(sink_module, "FAILING_SECONDS", 0.0)
     monkeypatch.setattr(ScriptedProducer, "made", [])
