@@ -29,6 +29,15 @@ def pytest_configure(config):
     settings.WHITENOISE_AUTOREFRESH = True
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Start slow tests first, so that at the end no process waits for the last of them.
+
+    Groups of pytest-xdist start before single tests.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_collection_finish():
     """Keep what is loaded and collected by now out of each collection of garbage: a sixth of the processor's time."""
     gc.collect()

@@ -42,6 +42,7 @@ def grown(few: dict[Any, int], many: dict[Any, int]) -> dict[Any, tuple[int, int
     return {key: (count, many[key]) for key, count in few.items() if key in many and many[key] > count}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("role", "only", "least"), [("liaison", "", 50), ("approver", "", 50), ("admin", "admin:", 50)]
 )
