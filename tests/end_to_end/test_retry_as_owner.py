@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from apps.clusters.domain import adapter_of, ensure_cluster
 from apps.clusters.schedulers.base import OwnedJob, SubmissionRefused
 from apps.core import tasks as core_tasks
 from apps.diagnosis.models import Verdict
-from apps.jobs.domain.collection import LAG, collect_finished_jobs
 from apps.jobs.models import Job
 from apps.submission.domain.retrying.batches import counts_of, plan_batch
 from apps.submission.models import RetryJob
@@ -89,20 +87,19 @@ def test_jobs_of_others_run_again_as_their_owner_once(slurm, cluster, place, nov
     ).strip()
     portal = Portal(cluster, slurm, tmp_path / "journal")
 
-    def take_in(*spool_ids):
+    def take_in(tasks):
         call_command(
             *("capture", "--once", "--cluster", cluster.name, "--scheduler", "slurm"),
             *("--spool", str(slurm.state_dir), "--journal", str(tmp_path / "journal")),
         )
         archive_all()
-        slurm.wait_ended(spool_ids)
-        time.sleep(LAG.total_seconds() + 1)
-        assert not collect_finished_jobs(cluster=cluster, at=timezone.now()).problem
-        Job.objects.filter(spool_id__in=spool_ids).update(experiment=nova)
+        slurm.wait_ended(tasks)
+        portal.collect(tasks)
+        Job.objects.filter(spool_id__in=tasks).update(experiment=nova)
         core_tasks.deliver_waiting()
         portal.work_off()
 
-    take_in(array)
+    take_in({array: 2})
     failed = list(Verdict.objects.filter(job__spool_id=array).order_by("job__job_id"))
     assert [(row.job.user, row.job.job_id) for row in failed] == [(OWNER, f"{array}_3"), (OWNER, f"{array}_5")]
     batch = plan_batch(source=failed[0].group, by=approver, at=timezone.now(), step=10, pause_minutes=0)
@@ -123,7 +120,7 @@ def test_jobs_of_others_run_again_as_their_owner_once(slurm, cluster, place, nov
     send_to(cluster_id=cluster.pk)
     retries = list(batch.jobs.values_list("spool_id", "tries"))
     assert all(spool_id and tries == 1 for spool_id, tries in retries)
-    take_in(*(spool_id for spool_id, _ in retries))
+    take_in({spool_id: 1 for spool_id, _ in retries})
     RetryJob.objects.filter(pk=lost.pk).update(sending_at=lost.sending_at)
     send_to(cluster_id=cluster.pk)
     release_retries()
