@@ -3,11 +3,15 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from django.conf import settings
+from django.test import Client
 from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
+from apps.accounts.models import User
 from tests.factories import people
 
 # Playwright's sync interface runs an event loop in this thread, which Django would take for async code.
@@ -42,12 +46,28 @@ def chromium():
         browser.close()
 
 
+def log_in_by_form(page: Page, user: User) -> None:
+    page.goto("/accounts/login/")
+    page.get_by_label("Username").fill(user.username)
+    page.get_by_label("Password").fill(people.PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/")
+
+
+def session_cookie(user: User, url: str) -> dict[str, str]:
+    """Log the user in, and return the cookie that says so to the server at the URL."""
+    client = Client()
+    client.force_login(user)
+    name = settings.SESSION_COOKIE_NAME
+    return {"name": name, "value": client.cookies[name].value, "url": url}
+
+
 @pytest.fixture
-def open_as(chromium, live_server):
-    """Log a person in and return a page at the home page; `javascript=False` for a browser without it."""
+def open_page(chromium, live_server):
+    """Return a blank page of a stranger; `javascript=False` for a browser without it."""
     contexts: list[BrowserContext] = []
 
-    def open_as(user, *, width: int = 1280, scheme: str = "light", javascript: bool = True) -> Page:
+    def open_page(*, width: int = 1280, scheme: str = "light", javascript: bool = True) -> Page:
         context = chromium.new_context(
             base_url=live_server.url,
             viewport={"width": width, "height": 900},
@@ -61,30 +81,50 @@ def open_as(chromium, live_server):
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
         page.problems = problems
-        page.goto("/accounts/login/")
-        page.get_by_label("Username").fill(user.username)
-        page.get_by_label("Password").fill(people.PASSWORD)
-        page.get_by_role("button", name="Log in").click()
-        page.wait_for_url(live_server.url + "/")
         return page
 
-    yield open_as
+    yield open_page
     for context in contexts:
         context.close()
 
 
 @pytest.fixture
+def open_as(open_page, live_server):
+    """Return a page of this user's at the home page; the keywords are those of `open_page`."""
+
+    def open_as(user: User, **options: Any) -> Page:
+        page = open_page(**options)
+        page.context.add_cookies([session_cookie(user, live_server.url)])
+        page.goto("/")
+        return page
+
+    return open_as
+
+
+def wait_until_loaded(page: Page) -> None:
+    """Wait for the page and for what it loads with htmx."""
+    page.wait_for_load_state()  # a click waits for the next page to begin, not for its end
+    expect(page.locator(".htmx-request, .htmx-swapping, .htmx-settling")).to_have_count(0)
+
+
+def violations_of(page: Page) -> list[str]:
+    """Return the violations of axe-core on the page as it is, of whatever severity."""
+    violations = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    return [f"{v['id']} ({v['impact']}): {v['help']}: {[n['target'] for n in v['nodes']][:3]}" for v in violations]
+
+
+def assert_no_sideways_scrolling(page: Page) -> None:
+    overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert overflow <= 0, f"{page.url} scrolls sideways by {overflow} px"
+
+
+@pytest.fixture
 def assert_accessible():
     """Fail on any violation of axe-core, and on sideways scrolling of the page."""
-    axe = Axe()
 
     def check(page: Page) -> None:
-        page.wait_for_load_state()  # a click waits for the next page to begin, not for its end
-        expect(page.locator(".htmx-request")).to_have_count(0)  # what is loading is pale
-        found = axe.run(page).response["violations"]
-        violations = [f"{v['id']} ({v['impact']}): {v['help']}: {[n['target'] for n in v['nodes']][:3]}" for v in found]
-        assert violations == [], page.url
-        overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert overflow <= 0, f"{page.url} scrolls sideways by {overflow} px"
+        wait_until_loaded(page)
+        assert violations_of(page) == [], page.url
+        assert_no_sideways_scrolling(page)
 
     return check

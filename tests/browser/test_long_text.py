@@ -6,6 +6,7 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Page
 
+from tests.browser.conftest import wait_until_loaded
 from tests.factories import jobs as job_factory
 from tests.factories.clusters import cluster
 from tests.factories.requests import request_in, stage
@@ -71,7 +72,7 @@ def test_long_words_leave_everything_in_sight(width, transactional_db, nova, lia
     found = {}
     for path in paths:
         page.goto(path)
-        page.wait_for_load_state("networkidle")
+        wait_until_loaded(page)
         if outside := too_wide(page):
             found[path] = outside[:6]
 

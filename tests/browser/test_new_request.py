@@ -5,7 +5,6 @@ import time
 from dataclasses import fields
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
@@ -25,15 +24,6 @@ def earlier(transactional_db, nova, liaison, approver) -> Request:
     values = {field.name: getattr(written, field.name) for field in fields(RequestContent)}
     later = timezone.now()
     return request_in("queued", by=liaison, experiment=nova, approver=approver, later=later, **values)
-
-
-def assert_fine(page: Page) -> None:
-    """No violation of axe-core of whatever severity, and no sideways scrolling."""
-    page.wait_for_load_state("networkidle")
-    expect(page.locator(".htmx-request")).to_have_count(0)
-    found = Axe().run(page).response["violations"]
-    assert [(one["id"], one["impact"], [node["target"] for node in one["nodes"]][:3]) for one in found] == []
-    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
 
 
 def weight_of(page: Page) -> int:
@@ -71,22 +61,22 @@ def test_four_stages_from_an_earlier_request_in_few_inputs(earlier, liaison, ope
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_start_and_form_have_no_violation_and_are_light(width, scheme, earlier, liaison, open_as):
+def test_start_and_form_have_no_violation_and_are_light(width, scheme, earlier, liaison, open_as, assert_accessible):
     page = open_as(liaison, width=width, scheme=scheme)
     for path in ("start/", "new/?workflow=monte_carlo"):
         page.goto(f"/requests/{path}")
-        assert_fine(page)
+        assert_accessible(page)
     page.goto("/requests/start/")
     page.get_by_role("button", name=f"Copy {earlier.key}").click()
     page.get_by_text("Apply all").wait_for()
-    assert_fine(page)
+    assert_accessible(page)
     page.get_by_role("button", name="Submit", exact=True).click()
     page.get_by_text("problems to fix").wait_for()
-    assert_fine(page)
+    assert_accessible(page)
     for fold in page.locator(".stage > .fold").all():
         if fold.get_attribute("open") is None:
             fold.locator("> summary").press("Enter")
     page.get_by_text("More fields").first.click()
     page.get_by_text("Differs from the other stages").first.click()
-    assert_fine(page)
+    assert_accessible(page)
     assert weight_of(page) < MOST_BYTES

@@ -6,6 +6,7 @@ import pytest
 from django.utils import timezone
 
 from apps.statusboard.domain.incidents import close_incident
+from tests.browser.conftest import log_in_by_form
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -19,8 +20,9 @@ def at() -> datetime:
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["javascript", "no javascript"])
-def test_shifter_goes_from_home_to_the_verdict(world, shifter, open_as, javascript):
-    page = open_as(shifter, javascript=javascript)
+def test_shifter_goes_from_home_to_the_verdict(world, shifter, open_page, javascript):
+    page = open_page(javascript=javascript)
+    log_in_by_form(page, shifter)
     strip = page.locator("#alerts")
     assert "samweb since" in strip.inner_text()
     strip.locator("summary").click()

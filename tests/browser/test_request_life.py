@@ -49,7 +49,6 @@ class Life:
     def look(self, page: Page) -> None:
         """Judge the page at both widths; axe-core needs JavaScript."""
         if self.javascript:
-            page.wait_for_load_state("networkidle")
             self.look_at_page(page)
             page.set_viewport_size({"width": 390, "height": 900})
             self.look_at_page(page)

@@ -72,5 +72,4 @@ def test_pages_of_requests_are_accessible(width, transactional_db, nova, liaison
         page = open_as(who, width=width)
         for path in paths:
             page.goto(f"/requests/{path}")
-            page.wait_for_load_state("networkidle")
             assert_accessible(page)
