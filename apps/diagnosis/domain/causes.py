@@ -55,6 +55,8 @@ def totals_between(
     first, last = day_of(start - timedelta(microseconds=1)) + _DAY, day_of(end)
     if first >= last:
         return [hours.filter(hour__gte=start, hour__lt=end)]
+    if (first, last) == (start, end):
+        return [days.filter(day__gte=first, day__lt=last)]
     rest = Q(hour__gte=start, hour__lt=first) | Q(hour__gte=last, hour__lt=end)
     return [days.filter(day__gte=first, day__lt=last), hours.filter(rest)]
 
