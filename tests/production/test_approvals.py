@@ -25,7 +25,7 @@ from apps.production.enums import Verb
 from apps.production.models import ApprovalRule, Delegation, Request, Signature
 from tests.factories import approvals
 from tests.factories.people import person
-from tests.factories.requests import AT, content, request_in, stage
+from tests.factories.requests import AT, content, request_moved_to, stage
 
 WEEK = timedelta(days=7)
 
@@ -52,7 +52,7 @@ def rule(nova, physics, opg):
 
 @pytest.fixture
 def waiting(nova, liaison, approver):
-    return request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
+    return request_moved_to("awaiting_approval", by=liaison, experiment=nova, approver=approver)
 
 
 def approve(request, by, at=AT, **more):
@@ -128,7 +128,7 @@ def test_page_names_whose_signature_is_missing_and_who_can_give_it(rule, waiting
 
 
 def test_requester_signs_neither_as_member_nor_by_delegation_nor_through_another(nova, rule, physics, both, approver):
-    obj = request_in("awaiting_approval", by=both, experiment=nova, approver=approver)
+    obj = request_moved_to("awaiting_approval", by=both, experiment=nova, approver=approver)
     physics.members.add(both)
     away(approver, both)
     with pytest.raises(NotAllowed):
@@ -149,7 +149,7 @@ def test_database_refuses_a_signature_of_the_requester(waiting, liaison, approve
 def test_group_sees_what_changed_since_others_signed_before_there_was_a_rule(
     nova, physics, liaison, approver, convener, browse
 ):
-    signed = request_in("queued", by=liaison, experiment=nova, approver=approver)
+    signed = request_moved_to("queued", by=liaison, experiment=nova, approver=approver)
     approvals.rule(physics, experiment=nova)
     heavier = content(stages=(stage("generation", jobs=8000), stage("simulation")))
     save_draft(request=signed, content=heavier, version=signed.version, by=liaison, at=AT)
@@ -273,12 +273,12 @@ def test_inbox_asks_no_more_for_more_requests(
 ):
     client = browse(approver)
     away(convener, approver)
-    request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
+    request_moved_to("awaiting_approval", by=liaison, experiment=nova, approver=approver)
     client.get("/requests/inbox/")
     with django_assert_max_num_queries(40) as few:
         client.get("/requests/inbox/")
     for _ in range(4):
-        request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver)
+        request_moved_to("awaiting_approval", by=liaison, experiment=nova, approver=approver)
         away(convener, approver)
     with django_assert_max_num_queries(len(few)):
         assert client.get("/requests/inbox/").content.decode().count("NOVA-000") >= 5
