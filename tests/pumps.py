@@ -95,6 +95,12 @@ def slow_input_of_pattern(pattern: Pattern) -> str:
     return ""
 
 
+def slow_inputs_of(package: str) -> dict[str, str]:
+    """Return the patterns of a package that some input takes too long, by where they stand, with that input."""
+    inputs = {pattern.where: slow_input_of_pattern(pattern) for pattern in patterns_of(package)}
+    return {where: text for where, text in inputs.items() if text}
+
+
 def _reader(pattern: re.Pattern, method: str) -> Callable[[str], object]:
     """Return a function that uses a method of a pattern with a text."""
 
