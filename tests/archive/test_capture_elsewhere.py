@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from contextlib import contextmanager
+from urllib.request import urlopen
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -105,6 +106,9 @@ def test_jobs_and_report_reach_the_portal_and_rules_come_back(
     MaskingRule.objects.create(applies_to="name", pattern="^PIN$")
     (tmp_path / "token").write_text(token + "\n")
     write_job(spool, 1, variables=[("PIN", "1234"), ("A", "1")])
+    # Capture waits seconds for the rules, and a server's first answer takes as long on a busy machine.
+    with urlopen(f"{live_server.url}/accounts/login/", timeout=60):
+        pass
     with running(
         elsewhere("--portal", live_server.url, ARCHIVE_PORTAL_TOKEN_FILE=str(tmp_path / "token"), MASKING_KEY=KEY)
     ):
