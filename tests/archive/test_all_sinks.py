@@ -73,6 +73,11 @@ def killed(server):
         server.start()
 
 
+def files_in(tree):
+    """Return the names of the files of all jobs."""
+    return {path.name for path in tree.glob("alps/*/job.*")}
+
+
 def test_each_job_is_in_every_sink_once_whatever_is_killed(portal, spool, tmp_path, kafka, elasticsearch_index):
     topic, tree, moments = kafka.create_topic(), tmp_path / "tree", random.Random(7)
     tree.mkdir()
@@ -93,6 +98,9 @@ def test_each_job_is_in_every_sink_once_whatever_is_killed(portal, spool, tmp_pa
             back = meanwhile.submit(elasticsearch_index.start)  # which takes it the longest
             for harm in harms:
                 with portal.capturing(spool) as capture:
+                    known = files_in(tree)
+                    # A worker makes the directory with its first file, so it must not begin while that is away.
+                    wait_for(lambda known=known: files_in(tree) > known, seconds=60)
                     time.sleep(moments.uniform(0.5, 1.5))
                     with harm():
                         time.sleep(moments.uniform(0.5, 1.5))

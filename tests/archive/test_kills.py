@@ -12,6 +12,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
+from apps.archive.domain.store import contents, jobs
 from apps.archive.models import IntakeBatch, RefusedJob, SinkDelivery
 from dev.postgres import Postgres
 from dev.processes import guard, spawn
@@ -84,15 +85,23 @@ def own_postgres(base):
 
 @contextmanager
 def on_database(url):
-    """Let this process use another database until the end of the block."""
+    """Let this process use another database until the end of the block, and no dictionary that it keeps of its own."""
     own = dict(connection.settings_dict)
     connection.close()
     connection.settings_dict.update(dj_database_url.parse(url))
+    forget_dictionaries()
     try:
         yield
     finally:
         connection.close()
         connection.settings_dict.update(own)
+        forget_dictionaries()
+
+
+def forget_dictionaries():
+    """Dictionaries of two databases have the same numbers."""
+    contents._dictionary.cache_clear()
+    jobs._compressor.cache_clear()
 
 
 def counted(kinds):

@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.conf import settings
 from django.test import Client
-from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from apps.accounts.models import User
 from tests.factories import people
@@ -79,7 +79,7 @@ def open_page(chromium, live_server):
         page.set_default_timeout(PATIENCE)
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+        page.on("console", lambda message: problems.append(message.text) if is_problem(message) else None)
         page.problems = problems
         return page
 
@@ -99,6 +99,11 @@ def open_as(open_page, live_server):
         return page
 
     return open_as
+
+
+def is_problem(message: ConsoleMessage) -> bool:
+    """Tell whether a message is an error. A page that is left gives up what htmx still loads, which is none."""
+    return message.type == "error" and not message.text.startswith(("htmx:sendAbort", "htmx:afterRequest"))
 
 
 def wait_until_loaded(page: Page) -> None:

@@ -61,9 +61,11 @@ def test_jobs_of_no_time_tell_nothing_about_how_many_run_at_once():
     assert jobs_at_once([instant, past()]) == jobs_at_once([past()])
 
 
-def test_an_experiment_that_ran_short_jobs_can_run_one_at_a_time():
+def test_a_stage_without_past_runs_one_job_at_a_time_where_past_jobs_were_short():
     short = past(completed_wall_seconds=100.0, wall_seconds=(1.0,) * 5)
-    assert jobs_at_once([short]) == Range(1, 1, 1)
+    written = content(stages=(stage("new", jobs=10, wall_seconds=86_400),))
+    figures = estimate(written, past={}, datasets={}, today=TODAY, at_once=jobs_at_once([short]))
+    assert figures.stages[0].days == Range(10, 10, 10)
 
 
 durations = st.sampled_from([0.0, 0.4, 1.0, 3600.0, 1e9])

@@ -163,7 +163,7 @@ def estimate_stages(
 
 
 def jobs_at_once(rows: Sequence[PastStage]) -> Range | None:
-    """Return how many jobs ran at once in past stages: their pace times the time of a job, at least one.
+    """Return how many jobs ran at once in past stages: their pace times the time of a job.
 
     None without any past stage whose jobs took time: jobs of 0 s tell nothing about how many can run.
     """
@@ -171,7 +171,7 @@ def jobs_at_once(rows: Sequence[PastStage]) -> Range | None:
 
     def concurrency(row: PastStage) -> list[float]:
         days_of_job = row.completed_wall_seconds / row.completed / DAY
-        return [max(1.0, jobs_per_day * days_of_job) for jobs_per_day in row.per_day]
+        return [jobs_per_day * days_of_job for jobs_per_day in row.per_day]
 
     return _range(_points(timed_rows, concurrency))
 
@@ -273,11 +273,15 @@ def _days(
 
 
 def _days_by_limit(stage: StageContent, at_once: Range | None) -> Range | None:
-    """Return the days for all jobs if each takes its whole time limit; at least that of one job."""
+    """Return the days for all jobs if each takes its whole time limit; at least that of one job.
+
+    Past jobs may have been so short that less than one ran at a time, but one at a time can run.
+    """
     if not (stage.jobs and stage.wall_seconds and at_once):
         return None
-    one = stage.wall_seconds / DAY
-    return Range(*(max(stage.jobs * one / by, one) for by in (at_once.high, at_once.mid, at_once.low)))
+    days_of_job = stage.wall_seconds / DAY
+    concurrencies = [max(1.0, jobs) for jobs in (at_once.high, at_once.mid, at_once.low)]
+    return Range(*(max(stage.jobs * days_of_job / jobs, days_of_job) for jobs in concurrencies))
 
 
 def _disk(stage: StageContent, rows: Sequence[PastStage], datasets: Mapping[str, Dataset]) -> tuple[Range | None, str]:
