@@ -41,14 +41,16 @@ def test_too_much_json_is_refused_unread(client, liaison, settings):
 
 
 @pytest.mark.parametrize(
-    "body", ["[" + "1," * 1_250_000 + "1]", "[" + "[]," * 800_000 + "1]", '["\\\\u0000"' + ',""' * 800_000 + "]"]
+    "body",
+    ["[" + "1," * 1_250_000 + "1]", "[" + "[]," * 800_000 + "1]", '["\\\\u0000"' + ',""' * 800_000 + "]"],
+    ids=["numbers", "lists", "texts"],
 )
 def test_text_is_checked_in_linear_time(body):
-    """2.5 MB took 6 s."""
+    """2.5 MB took 6 s. Beside other work 0.5 s of CPU time were measured."""
     data = json.loads(body)
     began = time.process_time()
     assert _path_of_bad_text(data) is None
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 2
 
 
 def test_whole_pairs_are_text(client, liaison):
