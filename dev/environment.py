@@ -160,11 +160,16 @@ def _uv_environment() -> dict[str, str]:
     environment.setdefault("UV_PYTHON_DOWNLOADS", "never")
     if SYSTEM_CERTIFICATES.exists():  # the administrator's word on whom to trust, also for a proxy that looks in
         environment.setdefault("UV_SYSTEM_CERTS", "1")
-    command = [str(PYTHON), "-m", "pip", "config", "get", "global.index-url"]
-    asked = subprocess.run(command, env=_pip_environment(), capture_output=True, text=True, check=False)
-    if index := environment.get("PIP_INDEX_URL") or asked.stdout.strip():
-        environment.setdefault("UV_DEFAULT_INDEX", index)
+    if "UV_DEFAULT_INDEX" not in environment and (index := environment.get("PIP_INDEX_URL") or _configured_index()):
+        environment["UV_DEFAULT_INDEX"] = index
     return environment
+
+
+def _configured_index() -> str:
+    """Return the package index in pip's configuration files, or an empty text."""
+    command = [str(PYTHON), "-m", "pip", "config", "get", "global.index-url"]
+    answer = subprocess.run(command, env=_pip_environment(), capture_output=True, text=True, check=False)
+    return answer.stdout.strip()
 
 
 def _run(command: list[str], environment: dict[str, str], count: int = 0) -> bool:

@@ -26,7 +26,8 @@ DATABASE = "opsportal"
 CLUSTER = "hepsim"
 WEB_SECONDS = 90
 LOWEST_PRIORITY = 19
-CODE = ("apps", "clients", "opsportal", "static", "templates")
+#: What pages, static files, migrations and the demo are made of.
+CODE = ("apps", "clients", "opsportal", "requirements.lock", "static", "templates")
 PR_SET_PDEATHSIG = 1
 
 
@@ -141,20 +142,21 @@ class Preparation:
     """Static files, migrations and the demo's data of a VAR: made once for each state of the code."""
 
     def __init__(self, layout: Layout) -> None:
+        self.code = digest_of_code()  # at the start: what is changed meanwhile is prepared the next time
         self.stamp = layout.var / "prepared.json"
         self.results = (layout.postgres / "PG_VERSION", layout.var / "static")
 
     def is_current(self) -> bool:
         """Return whether this VAR was prepared by this code, and database and static files are still there."""
         exists = all(path.exists() for path in self.results)
-        return exists and self._read().get("code") == digest_of_code()
+        return exists and self._read().get("code") == self.code
 
     def logins(self) -> str:
         return self._read()["logins"]
 
     def remember(self, logins: str) -> None:
         new = self.stamp.with_suffix(".new")
-        new.write_text(json.dumps({"code": digest_of_code(), "logins": logins}))
+        new.write_text(json.dumps({"code": self.code, "logins": logins}))
         new.replace(self.stamp)
 
     def forget(self) -> None:
@@ -167,10 +169,11 @@ class Preparation:
 
 
 def digest_of_code() -> str:
-    """Return a digest of name, size and time of each file that pages, migrations or the demo are made of."""
+    """Return a digest of name, size and time of each file of `CODE`."""
     digest = hashlib.sha256(sys.version.encode())
-    for directory in CODE:
-        for path in sorted((ROOT / directory).rglob("*")):
+    for name in CODE:
+        place = ROOT / name
+        for path in [place, *sorted(place.rglob("*"))]:
             if path.is_file() and path.suffix != ".pyc":
                 status = path.stat()
                 digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())

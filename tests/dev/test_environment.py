@@ -21,12 +21,17 @@ from dev.run import Preparation, demo_settings, read_procfile
 REAL_WHICH = shutil.which
 
 
+def set_project(root, monkeypatch):
+    """Let the module under test make the environment of another project."""
+    monkeypatch.setattr(environment, "ROOT", root)
+    for name, value in {"VENV": "", "PYTHON": "bin/python", "STAMP": "installed.json", "LOG": "install.log"}.items():
+        monkeypatch.setattr(environment, name, root / ".venv" / value)
+
+
 @pytest.fixture
 def venv(tmp_path, monkeypatch):
     """A project with two locks and an environment whose Python is there."""
-    monkeypatch.setattr(environment, "ROOT", tmp_path)
-    for name, value in {"VENV": "", "PYTHON": "bin/python", "STAMP": "installed.json", "LOG": "install.log"}.items():
-        monkeypatch.setattr(environment, name, tmp_path / ".venv" / value)
+    set_project(tmp_path, monkeypatch)
     (tmp_path / "requirements.lock").write_text("a==1 \\\n    --hash=sha256:00\n")
     (tmp_path / "requirements-dev.lock").write_text("a==1\nb==2\n")
     environment.PYTHON.parent.mkdir(parents=True)
@@ -114,9 +119,7 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "requirements.lock").write_text(f"tiny==1.0 --hash=sha256:{digest}\n")
     (tmp_path / "requirements-dev.lock").write_text("absent==1\n")
     (tmp_path / "requirements-uv.lock").write_text("uv==0.0.1 --hash=sha256:00\n")
-    monkeypatch.setattr(environment, "ROOT", tmp_path)
-    for name, value in {"VENV": "", "PYTHON": "bin/python", "STAMP": "installed.json", "LOG": "install.log"}.items():
-        monkeypatch.setattr(environment, name, tmp_path / ".venv" / value)
+    set_project(tmp_path, monkeypatch)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     for installer in ("PIP", "UV"):
         monkeypatch.setenv(f"{installer}_NO_INDEX", "1")
@@ -240,8 +243,8 @@ def test_worker_of_the_demo_takes_all_queues_and_the_schedule():
 
 
 def test_preparation_is_current_until_code_or_data_change(layout, monkeypatch):
-    preparation = Preparation(layout)
     monkeypatch.setattr(run, "digest_of_code", lambda: "first")
+    preparation = Preparation(layout)
     preparation.remember("logins of the demo")
     assert not preparation.is_current(), "there is neither database nor static files"
     layout.postgres.mkdir()
@@ -250,11 +253,13 @@ def test_preparation_is_current_until_code_or_data_change(layout, monkeypatch):
     assert preparation.is_current()
     assert preparation.logins() == "logins of the demo"
     monkeypatch.setattr(run, "digest_of_code", lambda: "second")
-    assert not preparation.is_current()
     preparation.remember("")
-    assert preparation.is_current()
-    preparation.forget()
-    assert not preparation.is_current()
+    changed = Preparation(layout)
+    assert not changed.is_current(), "the first code was prepared, whatever has changed meanwhile"
+    changed.remember("")
+    assert changed.is_current()
+    changed.forget()
+    assert not changed.is_current()
 
 
 def test_digest_of_the_code_knows_every_file(tmp_path, monkeypatch):
@@ -270,6 +275,8 @@ def test_digest_of_the_code_knows_every_file(tmp_path, monkeypatch):
     assert len(set(digests)) == 3
     (template.parent / "compiled.pyc").touch()
     assert run.digest_of_code() == digests[-1]
+    (tmp_path / "requirements.lock").write_text("django==5.2\n")
+    assert run.digest_of_code() != digests[-1]
 
 
 def test_demo_settings_keep_their_secret(layout):
