@@ -31,6 +31,7 @@ from benchmarks.portal import family, wait_until
 from dev.postgres import Postgres
 from dev.processes import spawn
 from dev.valkey import Valkey
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 BEFORE = 10
@@ -82,8 +83,7 @@ def web(base: Path, url: str):
     valkey.wait_ready()
     broker = valkey.url()
     set_up_django(base, url, REDIS_URL=broker)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     lines = (ROOT / "Procfile").read_text().splitlines()
     line = next(line for line in lines if line.startswith("web: ")).removeprefix("web: ")
     command = [sys.executable, "-W", "ignore", "-m", *shlex.split(line.replace("${PORT:-8000}", str(port)))]

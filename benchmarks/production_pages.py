@@ -26,6 +26,7 @@ from django.core.management import call_command
 
 from benchmarks.database import database, set_up_django
 from dev.processes import spawn
+from tests.ports import free_port
 
 LIMIT_MS = 200
 FEW = 48
@@ -155,9 +156,7 @@ def counting(seconds: list[float]) -> Callable[..., object]:
 @contextmanager
 def served(base: Path) -> Iterator[Ask]:
     """Yield a client of a new gunicorn, started as in the Procfile."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "gunicorn", "opsportal.wsgi", "--bind", f"127.0.0.1:{port}", "--preload"]
     command += ["--workers", "2", "--threads", "4", "--keep-alive", "60", "--log-level", "warning"]
     with (base / "gunicorn.log").open("ab") as log:

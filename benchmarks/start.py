@@ -12,7 +12,6 @@ import re
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,9 +23,9 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks import capture_start
-from benchmarks.database import database, settings
-from benchmarks.spool import make_spool
+from benchmarks.database import database
 from dev.checks import PRODUCTION
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 LONGEST_SECONDS = 300
@@ -68,7 +67,7 @@ def one_round(base):
     seconds = {}
     with portal(checkout, environment) as first_page:
         seconds["first start"] = first_page
-        seconds["first start of capture, beside the demo"] = first_watch(base, environment)
+        seconds["first start of capture, beside the demo"], _ = capture_start.first_start(base / "capture")
     with portal(checkout, environment) as first_page:
         seconds["second start"] = first_page
     python = checkout / ".venv/bin/python"
@@ -109,12 +108,6 @@ def portal(checkout, environment):
         run_.communicate(timeout=60)
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def wait_for_line(process, pattern):
     """Read the output of a process up to a line. Raises `RuntimeError` if it ends before."""
     until = time.monotonic() + LONGEST_SECONDS
@@ -125,13 +118,6 @@ def wait_for_line(process, pattern):
         if time.monotonic() > until:
             break
     raise RuntimeError(f"no line {pattern.pattern}")
-
-
-def first_watch(base, environment):
-    """Return the seconds until a capture that never ran before watches its spool."""
-    spool = make_spool(base / "spool")
-    watched, _ = capture_start.start(environment | settings(base, capture_start.NOWHERE), spool, 1)
-    return watched
 
 
 def run(checkout, environment, command):

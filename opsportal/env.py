@@ -372,14 +372,14 @@ class Environment(BaseModel):
         """Read the process's environment. Raises `BadEnvironment`, which names every bad variable at once."""
         bad: dict[str, str] = {}
         try:
-            found = cls.model_validate(_values(cls.model_fields))
+            environment = cls.model_validate(_values(cls.model_fields))
         except ValidationError as error:
             bad = {str(e["loc"][0]): e["msg"].removeprefix("Value error, ") for e in error.errors()}
         missing = [name for name in required if not (name in bad or _given(name))]
         if bad or missing:
             told = [f"{name} is not set." for name in missing] + [f"{name}: {why}." for name, why in bad.items()]
             raise BadEnvironment("\n".join(told))
-        return found
+        return environment
 
 
 def _values(names: Iterable[str]) -> dict[str, str]:

@@ -8,7 +8,6 @@ A test module that asks for the fixture `elasticsearch` says so with
 import json
 import os
 import signal
-import socket
 import tempfile
 import time
 import urllib.request
@@ -23,6 +22,7 @@ import pytest
 from dev.elasticsearch import Elasticsearch, fetch
 from dev.messages import SetupError
 from dev.processes import guard
+from tests.ports import free_port
 
 
 class ElasticsearchServer:
@@ -108,9 +108,3 @@ def elasticsearch() -> Iterator[ElasticsearchServer]:
         yield ElasticsearchServer(server)
     finally:
         watchdog.communicate(timeout=60)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -31,12 +30,6 @@ def documented(heading: str, first: str, replaced: Mapping[str, str]) -> str:
         assert old in block, f"{heading} has no “{old}”"
         block = block.replace(old, new)
     return block
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @contextmanager

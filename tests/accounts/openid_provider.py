@@ -1,7 +1,6 @@
 """A real OpenID provider on a real port, in a process of its own."""
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,8 @@ from dataclasses import dataclass
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, Request, build_opener, urlopen
+
+from tests.ports import free_port
 
 
 class _Stay(HTTPRedirectHandler):
@@ -42,9 +43,7 @@ class Provider:
 
 @contextmanager
 def provider() -> Iterator[Provider]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-W", "ignore", "-m", "oidc_provider_mock", "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -14,13 +14,12 @@ from dev import claim
 from dev.layout import Layout
 from dev.messages import SetupError
 from dev.processes import ROOT, read_stat
+from tests import ports
 
 
 @pytest.fixture
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return ports.free_port()
 
 
 def test_port_taken_is_said_with_the_mend(layout):

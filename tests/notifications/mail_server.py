@@ -15,6 +15,8 @@ import time
 from email.message import Message
 from pathlib import Path
 
+from tests.ports import free_port
+
 
 class Keeper:
     def __init__(self, directory: Path) -> None:
@@ -48,9 +50,7 @@ class MailServerProcess:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
 
     def start(self) -> None:
         self.process = subprocess.Popen([sys.executable, __file__, str(self.port), str(self.directory)])

@@ -4,7 +4,6 @@ The mail server is a real one on a real port, in this process, so that it can go
 """
 
 import email
-import socket
 from collections import Counter
 from datetime import time, timedelta
 
@@ -25,6 +24,7 @@ from tests.factories.people import person
 from tests.factories.requests import draft
 from tests.notifications.mail_server import text_of
 from tests.notifications.told import FRIDAY, deliver, send, with_address
+from tests.ports import free_port
 
 KINDS = ["request.pass", "request.approve", "request.hold", "request.edited", "request.commented"]
 PEOPLE = ["nova-liaison", "opg-one", "nova-two"]
@@ -151,9 +151,7 @@ class Play:
 
 @pytest.fixture
 def port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 @settings(

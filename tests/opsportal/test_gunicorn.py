@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 pytestmark = pytest.mark.xdist_group("gunicorn")
 
 ROOT = Path(__file__).parents[2]
@@ -33,8 +35,7 @@ def server(tmp_path_factory) -> Iterator[tuple[int, Path]]:
     assert PAUSE in settings
     config = directory / "gunicorn.conf.py"
     config.write_text(settings.replace(PAUSE, f"CLIENT_PAUSE_SECONDS = {SHORT_PAUSE}"))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-W", "ignore", "-m", "gunicorn", "opsportal.wsgi", "--config", str(config)]
     command += ["--bind", f"127.0.0.1:{port}", "--workers", "1", "--threads", "4", "--access-logfile", "-"]
     environment = {"PATH": os.environ["PATH"], **SETTINGS}

@@ -16,7 +16,8 @@ from apps.statusboard.domain.pulls import pull_source
 from apps.statusboard.domain.sources import create_source
 from apps.statusboard.models import Incident, MonitoringSource, RawPayload
 from tests.factories.statusboard import service, states
-from tests.monitoring_servers import free_port, running, wait
+from tests.monitoring_servers import running, wait
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.alertmanager, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 

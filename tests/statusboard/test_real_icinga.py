@@ -14,7 +14,8 @@ from apps.statusboard.domain.sources import create_source
 from apps.statusboard.models import Incident, MonitoringSource, RawPayload
 from tests.certificates import self_signed
 from tests.factories.statusboard import service
-from tests.monitoring_servers import documented, free_port, running, wait
+from tests.monitoring_servers import documented, running, wait
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.icinga2, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 

@@ -11,7 +11,8 @@ from django.utils import timezone
 from apps.statusboard.domain.sources import create_source
 from apps.statusboard.models import Incident, RawPayload
 from tests.factories.statusboard import service, states
-from tests.monitoring_servers import documented, free_port, running, wait
+from tests.monitoring_servers import documented, running, wait
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 

@@ -20,7 +20,8 @@ from apps.statusboard.domain.rules import add_rule
 from apps.statusboard.domain.sources import create_source
 from apps.statusboard.models import Incident, MonitoringSource, RawPayload
 from tests.factories.statusboard import service
-from tests.monitoring_servers import documented, free_port, running, wait
+from tests.monitoring_servers import documented, running, wait
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.zabbix, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 

@@ -152,14 +152,14 @@ def read_filters(values: Mapping[str, Sequence[str]], problems: dict[str, str]) 
     """Return the filters in the parameters of a URL; what is wrong with them goes to `problems`."""
     filters = {}
     for name, texts in values.items():
-        given = tuple(dict.fromkeys(text for text in texts if text))
-        if name not in DIMENSIONS or not given:
+        chosen_texts = tuple(dict.fromkeys(text for text in texts if text))
+        if name not in DIMENSIONS or not chosen_texts:
             continue
-        if len(given) > _MOST_VALUES:
+        if len(chosen_texts) > _MOST_VALUES:
             problems[name] = f"Enter at most {_MOST_VALUES} values."
-        if name in OF_HOUR and (unknown := set(given) - set(texts_of_hour(name))):
+        if name in OF_HOUR and (unknown := set(chosen_texts) - set(texts_of_hour(name))):
             problems[name] = f"{min(unknown)!r} is not one of {', '.join(texts_of_hour(name))}."
-        filters[name] = given
+        filters[name] = chosen_texts
     return filters
 
 
