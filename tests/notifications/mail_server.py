@@ -1,4 +1,5 @@
-"""A real mail server on a real port, in a process of its own that can be killed: `python mail_server.py PORT DIR`.
+"""A real mail server on a real port, in a process of its own that can be killed:
+`python -m tests.notifications.mail_server PORT DIR`.
 
 Each mail that it says yes to is a file in DIR. What the file `mode` there says it does instead: `refuse` the
 recipient for good, `defer` it, `reject` the contents, or `vanish` after the mail was kept, before the yes.
@@ -16,6 +17,8 @@ from email.message import Message
 from pathlib import Path
 
 from tests.ports import free_port
+
+ROOT = Path(__file__).parents[2]
 
 
 class Keeper:
@@ -53,7 +56,8 @@ class MailServerProcess:
         self.port = free_port()
 
     def start(self) -> None:
-        self.process = subprocess.Popen([sys.executable, __file__, str(self.port), str(self.directory)])
+        module = "tests.notifications.mail_server"
+        self.process = subprocess.Popen([sys.executable, "-m", module, str(self.port), str(self.directory)], cwd=ROOT)
         until = time.monotonic() + 60
         while time.monotonic() < until:
             try:
