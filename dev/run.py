@@ -215,6 +215,7 @@ def demo_settings(port: int, layout: Layout, database_url: str, redis_url: str) 
         "VAR_DIR": str(layout.var),
         "STATIC_DIR": str(layout.var / "static"),
         "LOG_ROOTS": str(simulation),
+        "DATASET_CATALOGUE": f"file:{simulation / CLUSTER / 'datasets.json'}",
         "CAPTURE_CLUSTER": CLUSTER,
         "CAPTURE_SCHEDULER": "simulated",
         "CAPTURE_SPOOL": str(simulation / CLUSTER / "spool"),

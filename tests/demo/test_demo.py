@@ -10,9 +10,9 @@ from unittest.mock import patch
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.test import TestCase
+from django.test import TestCase, override_settings
 
-from apps.accounts.models import User
+from apps.accounts.models import Experiment, User
 from apps.clusters.models import Cluster
 from apps.core.domain.events import events_of
 from apps.core.models import Event
@@ -24,11 +24,17 @@ from apps.demo.management.commands.demo import Command, load
 from apps.demo.simulation.workload import FIRST_ID
 from apps.demo.simulation.world import read_campaigns
 from apps.jobs.models import Job
-from apps.production.models import Request
+from apps.production.domain.outputs.datasets import FileCatalogue
+from apps.production.domain.types.versions import newest_version, workflow_of
+from apps.production.models import Request, Stage
 from apps.progress.domain.stage_counts import progress_of
 from apps.statusboard.domain.availability import daily
 from apps.statusboard.domain.source_tokens import authenticate_source
 from apps.statusboard.models import Incident, MonitoringSource, Service, StateInterval
+from apps.submission.domain.assignment import assign_request
+from apps.submission.domain.keepup import take_new_files
+from apps.submission.models import Assignment
+from tests.factories import requests
 
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HISTORY = timedelta(hours=4)
@@ -96,6 +102,37 @@ class TestLoadedDemo(TestCase):
             times = [event.at for event in events_of(request)]
             assert times == sorted(times)
             assert times[-1] < AT
+
+    def test_catalogue_lists_what_requests_read(self) -> None:
+        catalogue = FileCatalogue(str(self.directory / "datasets.json"))
+        read = set(Stage.objects.exclude(input_dataset="").values_list("input_dataset", flat=True))
+        written = set(Stage.objects.values_list("output_dataset", flat=True))
+        assert catalogue.find(read).keys() == read - written
+        assert len(catalogue.files_of("protodune_raw_2026")) > 50
+
+    def test_keep_up_request_is_submitted_and_takes_the_files_there_are(self) -> None:
+        catalogue = f"file:{self.directory / 'datasets.json'}"
+        with override_settings(DEMO=True, DATASET_CATALOGUE=catalogue):
+            request = self._submit_keep_up()
+            assert take_new_files(Assignment.objects.get(request=request), first=0, most=500, at=AT) > 50
+
+    def _submit_keep_up(self) -> Request:
+        liaison, approver = (User.objects.get(username=name) for name in ("dune-liaison", "approver"))
+        stage = requests.stage(
+            "reco", kind="reconstruction", input_dataset="protodune_raw_2026", output_dataset="keepup_reco_2026",
+            arguments={"input_type": "raw", "output_type": "reco"},
+        )  # fmt: skip
+        request = requests.request_moved_to(
+            "queued",
+            by=liaison,
+            experiment=Experiment.objects.get(key="DUNE"),
+            approver=approver,
+            later=AT,
+            workflow=workflow_of(newest_version("keep_up")),
+            stages=(stage,),
+            arguments={"cadence": 3600, "split": "per file", "most_in_flight": 100, "stop_on": "2026-12-10"},
+        )
+        return assign_request(request=request, cluster=Cluster.objects.get(), by=approver, at=AT).request
 
     def test_demo_campaigns_are_stages_of_approved_requests(self) -> None:
         campaigns = read_campaigns(self.directory / "campaigns.json")

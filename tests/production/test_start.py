@@ -6,6 +6,7 @@ from apps.production.domain.content.stages import content_of
 from apps.production.domain.lineage.templates import save_template
 from apps.production.domain.types.versions import load_builtin_workflows
 from apps.production.models import Request, WorkflowType
+from tests.factories import clusters
 from tests.factories.requests import AT, draft, request_in
 from tests.pages import text_of
 
@@ -33,6 +34,20 @@ def test_start_offers_types_templates_and_earlier_requests_of_ones_experiments(
         False,
     ]
     assert "Last year" not in text_of(browse(other_liaison).get(START))
+
+
+def test_start_says_what_keep_up_needs_and_whether_it_is_there(liaison, browse, settings, tmp_path):
+    load_builtin_workflows(at=AT)
+    clusters.cluster(submits=True)
+    text = text_of(browse(liaison).get(START))
+    assert "Needs an input dataset whose files the dataset catalogue lists." in text
+    assert "Such requests cannot be submitted now: No catalogue that lists files is configured." in text
+    catalogue = tmp_path / "datasets.json"
+    catalogue.write_text('{"datasets": []}')
+    settings.DATASET_CATALOGUE = f"file:{catalogue}"
+    text = text_of(browse(liaison).get(START))
+    assert "Needs an input dataset" in text
+    assert "cannot be submitted now" not in text
 
 
 def test_start_is_for_liaisons(shifter, browse):

@@ -22,6 +22,7 @@ from apps.demo.data.debugging import load_debug_profiles
 from apps.demo.data.history import store_history, store_outages
 from apps.demo.data.people import LOGINS, PASSWORD, load_people
 from apps.demo.data.requests import load_requests
+from apps.demo.simulation.catalogue import write_catalogue
 from apps.demo.simulation.world import write_campaigns
 from apps.jobs.domain.collection import collect_again
 from apps.jobs.domain.rollups import recompute_dirty_hours
@@ -77,6 +78,7 @@ def load(directory: Path, at: datetime, history: timedelta = HISTORY) -> None:
     load_board(users=users, token_file=directory / "feed-token", since=since, at=at)
     load_debug_profiles(experiments)
     cluster = _load_cluster(directory, since, at)
+    write_catalogue(directory / "datasets.json", at.timestamp())
     campaigns = load_requests(experiments=experiments, users=users, cluster=cluster, at=at)
     write_campaigns(directory / "campaigns.json", campaigns)
     recompute_dirty_hours(at=at)

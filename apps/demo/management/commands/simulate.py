@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from apps.demo.simulation.alerts import AlertSender
+from apps.demo.simulation.catalogue import write_catalogue
 from apps.demo.simulation.simulator import Config, Simulator
 from apps.demo.simulation.world import CAMPAIGNS, DAY, HOUR, read_campaigns
 
@@ -57,7 +58,7 @@ class Command(BaseCommand):
             self._catch_up(simulator, options["cluster"], stopped)
             if not options["once"]:
                 sender = _sender(simulator, config, options) if options["feed_url"] else None
-                _live(simulator, path, stopped)
+                _live(simulator, directory, stopped)
                 if sender:
                     sender.stopped.set()
         finally:
@@ -84,7 +85,8 @@ def _sender(simulator: Simulator, config: Config, options: dict[str, Any]) -> Al
     return sender
 
 
-def _live(simulator: Simulator, campaigns: Path, stopped: threading.Event) -> None:
+def _live(simulator: Simulator, directory: Path, stopped: threading.Event) -> None:
+    campaigns = directory / "campaigns.json"
     looked = 0.0
     while not stopped.wait(max(0.0, min(_LONGEST_SLEEP_SECONDS, simulator.next_due() - time.time()))):
         now = time.time()
@@ -95,4 +97,5 @@ def _live(simulator: Simulator, campaigns: Path, stopped: threading.Event) -> No
             looked = now
             if campaigns.exists():  # it may change at any time
                 simulator.use(read_campaigns(campaigns), now)
+            write_catalogue(directory / "datasets.json", now)
             simulator.prune(now)

@@ -45,6 +45,12 @@ def basic_facts(at: datetime) -> Facts:
     return Facts(today=timezone.localdate(at), services=frozenset(Service.objects.values_list("slug", flat=True)))
 
 
+def file_list_fault() -> str:
+    """Return why the portal cannot list the files of keep-up processing; empty if it can, or submits no jobs."""
+    submits = Cluster.objects.filter(submits=True).exists()
+    return listing_fault(settings.DATASET_CATALOGUE) if submits else ""
+
+
 def facts_for(
     content: RequestContent,
     *,
@@ -67,9 +73,8 @@ def facts_for(
     start = None if request is None else start_of(request, at=at)
     forecast = None if request is None else forecast_of(request)
     author = by if request is None else request.created_by
-    clusters = Cluster.objects.values_list("collects", "submits", "name", "max_memory_bytes", "max_wall_seconds")
-    offers = [Offer(name, memory, wall) for collects, _, name, memory, wall in clusters if collects]
-    lists = content.workflow.takes_files and any(submits for _, submits, *_ in clusters)
+    clusters = Cluster.objects.filter(collects=True).values_list("name", "max_memory_bytes", "max_wall_seconds")
+    offers = [Offer(name, memory, wall) for name, memory, wall in clusters]
     undefined = DatasetPart.objects.filter(request=request, defined_at=None)
     completed: Any = StageHistory.objects.filter(request=request).exclude(last_completed_at=None)
     return Facts(
@@ -82,7 +87,7 @@ def facts_for(
         datasets=datasets,
         defining=dict(undefined.values_list("name", "error")),
         catalogue_fault=fault,
-        listing_fault=listing_fault(settings.DATASET_CATALOGUE) if lists else "",
+        listing_fault=file_list_fault() if content.workflow.takes_files else "",
         releases=_releases(content, earlier),
         stages_before=_stages_before(content, earlier),
         former_contact=author.username if author and not is_liaison(author, experiment.pk) else "",

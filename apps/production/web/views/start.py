@@ -7,6 +7,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.production.domain.checks.facts import file_list_fault
 from apps.production.domain.lineage.templates import templates_for
 from apps.production.domain.types.versions import newest_versions, visible_types, workflow_of
 from apps.production.enums import RequestState
@@ -26,13 +27,15 @@ def start(request: AuthenticatedRequest) -> HttpResponse:
     if not experiments.exists():
         raise PermissionDenied("Only liaisons can create requests.")
     writable = dict(workflow_choices(request.user))
-    types = (workflow_of(version) for version in newest_versions(visible_types(request.user)))
+    workflows = [workflow_of(version) for version in newest_versions(visible_types(request.user))]
+    types = [workflow for workflow in workflows if workflow.key in writable]
     importing = ImportForm(auto_id="id_yaml_%s")
     importing.fields["text"].widget.attrs["rows"] = 4
     context = {
         "earlier": _earlier(request)[:MOST_REQUESTS],
         "text": request.GET.get("text", ""),
-        "types": [workflow for workflow in types if workflow.key in writable],
+        "types": types,
+        "file_list_fault": file_list_fault() if any(workflow.takes_files for workflow in types) else "",
         "templates": templates_for(request.user).filter(experiment__in=experiments)[:MOST_TEMPLATES],
         "importing": importing,
     }

@@ -1,0 +1,44 @@
+"""The dataset catalogue of the demo, in the format of the portal's built-in one; some of its datasets grow."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from apps.demo.simulation.world import DAY, HOUR
+
+#: How far back the files of a growing dataset go when the catalogue is first written.
+_HOURS_BEFORE = 12
+#: Older files leave the catalogue, so that it stays small in a demo that runs for years.
+_LONGEST_DAYS = 30
+_HOURS_PER_RUN = 3
+_FILE_BYTES = 4_000_000_000
+_DATASETS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())["datasets"]
+
+
+def write_catalogue(path: Path, now: float) -> None:
+    """Write the catalogue as it is at `now`, in seconds of the epoch. Files listed before stay, for a month.
+
+    A reader sees the old content or the new one.
+    """
+    content = json.loads(path.read_text()) if path.exists() else {}
+    since = content.get("since", int(now) - _HOURS_BEFORE * HOUR)
+    since = max(since, int(now) - _LONGEST_DAYS * DAY)
+    datasets = [_grown(dataset, since, now) if "files_per_hour" in dataset else dataset for dataset in _DATASETS]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new.write_text(json.dumps({"since": since, "datasets": datasets}))
+    new.replace(path)
+
+
+def _grown(dataset: dict[str, Any], since: int, now: float) -> dict[str, Any]:
+    """Return a dataset with the files that the detector has closed between two moments."""
+    name, seconds = dataset["name"], HOUR // dataset["files_per_hour"]
+    first, after_last = since // seconds + 1, int(now) // seconds + 1
+    files = []
+    for number in range(first, after_last):
+        run = number * seconds // (_HOURS_PER_RUN * HOUR)
+        files.append({"name": f"{name}_r{run:06d}_{number:08d}.raw", "run": run})
+    return {"name": name, "files": len(files), "size_bytes": len(files) * _FILE_BYTES, "file_list": files}
