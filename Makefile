@@ -1,5 +1,8 @@
 # `make run` and `make test` do all of it; the others are parts of them. See docs/development.md.
-PYTHON ?= python3
+# Distributions compile Python with optimizations; pyenv does not, and with its Python everything takes a third longer.
+DISTRIBUTION_PYTHON := /usr/bin/python3
+SUITS := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell $(DISTRIBUTION_PYTHON) -c '$(SUITS)' 2>/dev/null && echo $(DISTRIBUTION_PYTHON) || echo python3)
 PORT ?= 8000
 VAR ?= var
 

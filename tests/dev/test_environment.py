@@ -226,6 +226,17 @@ def test_make_says_what_is_wrong_in_one_line(variables, line, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(("status", "chosen"), [(0, True), (1, False)])
+def test_make_prefers_the_python_of_the_distribution_if_it_suits(status, chosen, tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexit {status}\n")
+    python.chmod(0o755)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    command = ["make", "--dry-run", "install", f"DISTRIBUTION_PYTHON={python}"]
+    done = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=30, check=True)
+    assert f"exec {python if chosen else 'python3'} -m dev install" in done.stdout
+
+
 def test_procfile_has_the_processes():
     assert list(read_procfile(ROOT / "Procfile")) == ["web", "worker", "archive", "beat", "capture"]
     assert list(read_procfile(ROOT / "Procfile.demo")) == ["web", "worker", "capture", "simulate"]
