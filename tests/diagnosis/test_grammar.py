@@ -193,6 +193,20 @@ def test_uncaught_error_is_not_sure_and_never_retried():
     assert (found.verdict, found.confidence, found.advice) == ("code", "low", "debug")
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["job script exit status 3", "Command 'reco' returned non-zero exit status 1.", "make: *** [all] Error 2"],
+)
+def test_a_line_that_only_reports_the_failure_decides_nothing(line):
+    facts = JobFacts(state=JobState.FAILED, exit_code=3)
+
+    verdict = judge(f"spill table has a hole after spill 17; stop\n{line}\n", facts).verdict
+
+    assert (verdict.verdict, verdict.advice, verdict.cause) == ("unknown", "escalate", None)
+    assert verdict.summary == "The log reports the failure but not its cause. Read the log."
+    assert any("STEP-FAILED" in reason.text for reason in verdict.reasons)
+
+
 def test_trace_of_julia_is_one_error_named_by_its_type():
     text = (
         "cp: cannot stat 'a.jld2': No such file or directory\n"

@@ -8,7 +8,7 @@ from apps.diagnosis.domain.pattern_preview import preview_pattern
 from apps.diagnosis.domain.success_samples import baseline_for, sample_successes
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.novelty import Templates, baseline_of, novel_lines, sample_of
-from apps.diagnosis.models import LogExcerpt, LogHarvest, SuccessSample, Verdict
+from apps.diagnosis.models import FailureGroup, LogExcerpt, LogHarvest, SuccessSample, Verdict
 
 GOOD = "2026-11-20 11:0{0}:12 INFO reco: event {0}\nopen /pnfs/nova/raw/r{0}.root on wn-030{0}\nclosed, status 0\n"
 BAD = GOOD.format(7) + "flux capacitor <b>not aligned</b>, gave up\nflux capacitor table 3 dumped\n"
@@ -72,3 +72,21 @@ def test_novel_lines_are_evidence_where_no_known_error_matched(client, successes
     assert "In 0 of 8 successful logs of reco." in html
     preview = preview_pattern(regex="closed, status", experiment="", user=shifter)
     assert (preview.successful.matched, preview.successful.searched) == (8, 8)
+
+
+def test_an_unexplained_group_is_titled_by_its_novel_line_not_by_the_exit_status_below(successes, make_job, at):
+    for _ in range(2):
+        sample_successes(at=at)
+    spill = "beam spill table has a hole after spill {}; stop\n"
+    for number in (20, 21):
+        log = GOOD.format(7) + spill.format(number) + "job script exit status 3: it failed\n"
+        job = make_job(number, stage="reco", exit_code=3, log=log)
+        queue_harvests(job_ids=[job.pk], at=at)
+        harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
+
+    verdicts = Verdict.objects.all()
+
+    assert {(verdict.verdict, verdict.cause) for verdict in verdicts} == {("unknown", "")}
+    assert FailureGroup.objects.get().title == "Unexplained: beam spill table has a hole after spill <n>; stop"
+    novel = [reason["text"] for reason in verdicts[0].reasons if reason["kind"] == "novel"]
+    assert [spill.format(20).strip() in novel[0], "exit status" in novel[1]] == [True, True]

@@ -107,6 +107,11 @@ CASES = {
         VerdictKind.SERVICE,
         "HTTP-5XX",
     ),
+    "step cancelled for a task that failed": (
+        "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2024-01-01T00:00:00 DUE TO TASK FAILURE ***\n",
+        VerdictKind.UNKNOWN,
+        None,
+    ),
     "exit line of a task says nothing": (
         "srun: error: n1: task 0: Exited with exit code 3\n",
         VerdictKind.UNKNOWN,

@@ -68,9 +68,11 @@ def message_of(decided: Verdict, line: str) -> str:
 
 
 def line_of(decided: Verdict, blocks: Sequence[Block]) -> str:
-    """Return the masked line that shows the failure: the one that decided, else the last that names an error."""
+    """Return the masked line that shows the failure: the one that decided, a novel one, or the last with an error."""
     if decided.cause is not None:
         return mask(decided.cause.text)
+    if decided.novel_line:
+        return mask(decided.novel_line)
     for block in blocks:
         last = deque(matching_lines(_ERROR, clean(block.data[-_TAIL_BYTES:])), maxlen=1)
         for _, line in last:

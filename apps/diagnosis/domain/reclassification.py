@@ -18,6 +18,7 @@ from apps.diagnosis.domain.decisions import Decision, store_verdicts
 from apps.diagnosis.domain.facts import facts_for_logs, facts_of, outages_during_job
 from apps.diagnosis.domain.known_errors.current import current
 from apps.diagnosis.domain.log_windows import block_of
+from apps.diagnosis.domain.success_samples import with_novel_lines
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.catalogue import Catalogue
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose
@@ -141,7 +142,7 @@ def _reclassify(verdict: Verdict, apply: bool, catalogue: Catalogue, at: datetim
     if job.state == JobState.COMPLETED and decided.category is Category.UNKNOWN:
         return ""
     if apply:
-        _store(harvest, found, blocks, at)
+        _store(harvest, with_novel_lines(found, job, blocks), blocks, at)
     old = f"{verdict.machine_verdict}{', ' if verdict.cause else ''}{verdict.cause}"
     return f"{old} → {decided.verdict}{', ' if cause else ''}{cause}"
 

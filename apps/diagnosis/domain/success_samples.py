@@ -22,7 +22,7 @@ from apps.diagnosis.engine.compressed import opened_text
 from apps.diagnosis.engine.diagnose import Diagnosis
 from apps.diagnosis.engine.novelty import Baseline, baseline_of, novel_lines, sample_of
 from apps.diagnosis.engine.tail import LogError, read_back
-from apps.diagnosis.enums import Confidence, HarvestState, ReasonKind, Stream
+from apps.diagnosis.enums import Confidence, HarvestState, ReasonKind, Role, Stream
 from apps.diagnosis.models import LogExcerpt, LogHarvest, SuccessSample
 from apps.jobs.models import Job
 
@@ -37,7 +37,8 @@ Kind = tuple[int | None, str, str]
 LOGS, RENEWED = 40, timedelta(hours=1)
 #: Logs read in one run, of one kind and of all; among so many of the newest jobs.
 PER_KIND, PER_RUN, NEWEST = 5, 40, 2_000
-SHOWN = 3
+#: Novel lines of one log that are ranked, and those of a job that are shown.
+RANKED, SHOWN = 20, 3
 _KEPT_SECONDS, _KEPT = 60.0, 8
 
 _baselines: OrderedDict[Kind, tuple[float, Baseline | None]] = OrderedDict()
@@ -137,15 +138,20 @@ def _hashes(compressed: bytes | memoryview) -> "Hashes":
 
 
 def with_novel_lines(found: Diagnosis, job: Job, blocks: Sequence[Block]) -> Diagnosis:
-    """Add the novel lines of a job as reasons where no known error or fact decided; they decide nothing."""
+    """Add the novel lines of a job as reasons where no known error or fact decided; they decide nothing.
+
+    A line that only reports the failure, such as an exit status, comes last.
+    """
     verdict = found.verdict
     explained = verdict.confidence is Confidence.HIGH or (verdict.cause and verdict.confidence is not Confidence.LOW)
     if explained or job.state == JobState.COMPLETED or not blocks or (baseline := baseline_for(job)) is None:
         return found
-    lines = [(block.stream, line) for block in blocks for line in novel_lines(block, baseline, most=SHOWN)]
-    lines.sort(key=lambda each: not each[1].names_error)
+    lines = [(block.stream, line) for block in blocks for line in novel_lines(block, baseline, most=RANKED)]
+    consequences = {(hit.stream, hit.offset) for hit in found.hits if hit.pattern.role is Role.CONSEQUENCE}
+    lines.sort(key=lambda line: ((line[0], line[1].offset) in consequences, not line[1].names_error))
+    novel_line = lines[0][1].text if lines else ""
     reasons = tuple(
         Reason(ReasonKind.NOVEL, wording.novel_line(line, baseline), f"{stream}:{line.offset}")
         for stream, line in lines[:SHOWN]
     )
-    return replace(found, verdict=replace(verdict, reasons=(*verdict.reasons, *reasons)))
+    return replace(found, verdict=replace(verdict, reasons=(*verdict.reasons, *reasons), novel_line=novel_line))

@@ -145,7 +145,10 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a job failed, what to do, and the reasons; `cause` is the known error that decided, if any."""
+    """Why a job failed, what to do, and the reasons; `cause` is the known error that decided, if any.
+
+    `novel_line` is the most telling line that no successful job of the stage writes, "" if none was looked for.
+    """
 
     verdict: VerdictKind
     advice: Advice
@@ -155,6 +158,7 @@ class Verdict:
     reasons: tuple[Reason, ...]
     cause: Hit | None = None
     service: str = ""
+    novel_line: str = ""
 
 
 @dataclass(frozen=True, slots=True)

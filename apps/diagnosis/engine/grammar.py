@@ -160,7 +160,7 @@ class Grammar:
         if found is None:
             return None
         if found:
-            return min(found, key=lambda meaning: WEIGHT[meaning.role])
+            return min(found, key=lambda meaning: (WEIGHT[meaning.role], meaning.category is Category.UNKNOWN))
         if in_trace:
             kind = message.type.rpartition(".")[2] or "ERROR"
             return Meaning(f"UNCAUGHT-{kind}"[:64], Category.EXPERIMENT_CODE, "program", Role.SYMPTOM)

@@ -25,8 +25,6 @@ from apps.diagnosis.enums import (
 )
 
 SHOWN_HITS = 4
-#: Lines that report a failure of which another line says the reason.
-STEP_FAILED = "STEP-FAILED"
 CONFIDENCE_OF = {
     Role.CAUSE: Confidence.HIGH,
     Role.GENERIC: Confidence.MEDIUM,
@@ -83,9 +81,8 @@ def ranked_hits(hits: Iterable[Hit]) -> list[Hit]:
     Lines of two files have no common order: stderr comes before stdout.
     """
 
-    def rank(hit: Hit) -> tuple[int, bool, str, int, int, str]:
-        last = hit.pattern.id == STEP_FAILED
-        return WEIGHT[hit.pattern.role], last, hit.stream, hit.offset, -hit.length, hit.pattern.id
+    def rank(hit: Hit) -> tuple[int, str, int, int, str]:
+        return WEIGHT[hit.pattern.role], hit.stream, hit.offset, -hit.length, hit.pattern.id
 
     return sorted((hit for hit in hits if hit.pattern.role is not Role.NOISE), key=rank)
 
@@ -109,7 +106,9 @@ def _best_candidate(facts: JobFacts, ranked: Sequence[Hit], outages: Sequence[Ou
     decided = next((candidate for candidate in candidates if candidate), None)
     if decided:
         return decided
-    summary = wording.COMPLETED if succeeded else wording.NOTHING_MATCHED
+    summary = wording.ONLY_CONSEQUENCES if ranked else wording.NOTHING_MATCHED
+    if succeeded:
+        summary = wording.COMPLETED
     return Candidate(Category.UNKNOWN, Confidence.LOW, summary, _end_state(facts))
 
 
@@ -124,16 +123,25 @@ def _from_fact(fact: facts_of.Fact | None) -> Candidate | None:
 
 
 def _from_hits(ranked: Sequence[Hit], roles: set[Role]) -> Candidate | None:
-    """Return the candidate from the first hit with one of these roles and a known category.
-
-    A mere consequence never advises a retry.
-    """
+    """Return the candidate from the first hit with one of these roles that may decide."""
     for hit in ranked:
-        category = hit.pattern.category
-        retries = hit.pattern.role is Role.CONSEQUENCE and VERDICT_OF[category] is VerdictKind.SERVICE
-        if hit.pattern.role in roles and category is not Category.UNKNOWN and not retries:
+        if hit.pattern.role in roles and _may_decide(hit):
             return _from_hit(hit)
     return None
+
+
+def _may_decide(hit: Hit) -> bool:
+    """Return whether an error says why the job failed; a consequence only says that it did.
+
+    A line that only looks like an error is a weak sign of a fault in the job: it decides last, and advises no retry.
+    """
+    pattern = hit.pattern
+    if pattern.category is Category.UNKNOWN:
+        return False
+    if pattern.role is not Role.CONSEQUENCE:
+        return True
+    only_looks_like_an_error = not pattern.regex
+    return only_looks_like_an_error and VERDICT_OF[pattern.category] is not VerdictKind.SERVICE
 
 
 def _from_hit(hit: Hit) -> Candidate:
