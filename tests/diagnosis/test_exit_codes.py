@@ -5,12 +5,13 @@ from django.urls import reverse
 
 from apps.accounts.models import Experiment
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.domain.exit_codes import load_shipped_codes, words_of
+from apps.diagnosis.domain.exit_codes import explanation_of, load_shipped_codes, words_of
+from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.engine.base import ExitCode, JobFacts
 from apps.diagnosis.engine.exit_codes import COLUMNS, meanings_of, read_exit_codes, shipped
 from apps.diagnosis.engine.verdict import decide
 from apps.diagnosis.enums import CodeKind, CodeScope
-from apps.diagnosis.models import ExitCodeMeaning
+from apps.diagnosis.models import ExitCodeMeaning, LogHarvest
 from apps.jobs.domain.records import hour_of
 from apps.jobs.domain.rollups import mark_dirty, recompute_dirty_hours
 from tests.factories import clusters
@@ -23,7 +24,7 @@ FAILED = JobState.FAILED
     [
         (JobFacts(state=FAILED, exit_code=8031, experiment="CMS"), "resource", "exceeded maximum allowed RSS"),
         (JobFacts(state=FAILED, exit_code=8031, experiment="NOVA"), "unknown", ""),
-        (JobFacts(state=FAILED, exit_code=65, experiment="NOVA"), "unknown", "EX_DATAERR"),
+        (JobFacts(state=FAILED, exit_code=65, experiment="NOVA"), "unknown", "art, LArSoft"),
         (JobFacts(state=FAILED, exit_code=1377, experiment="atlas"), "service", "CVMFS is not responding"),
         (
             JobFacts(state=FAILED, scheduler="torque", reason="Torque could not run it: Exit_status=-3"),
@@ -104,3 +105,39 @@ def test_pages_of_job_log_statistics_and_exit_codes_explain_it(client, make_job,
     assert "No matching exit codes" in client.get(reverse("diagnosis:exit-codes"), {"number": "x"}).content.decode()
     html = client.get(reverse("jobs:statistics"), {"by": "exit_code", "measure": "jobs"}).content.decode()
     assert "command not found" in html
+
+
+LOGS = {
+    "spill table has a hole; stop\n": (3, ""),
+    "java.lang.OutOfMemoryError\n\tat a.b.C.run(C.java:7)\n": (3, "out of memory"),
+    "java -XX:+ExitOnOutOfMemoryError -jar reco.jar\n": (3, "out of memory"),
+    "Art has completed and will exit with status 68.\n": (68, "art: out of memory"),
+    "state of the art\n": (88, ""),
+    "curl https://data.example.org/a.root\n": (28, "curl: timeout"),
+    "mkdir curly\n": (28, ""),
+    "see out.root and /root/x\n": (11, ""),
+}
+
+
+@pytest.mark.parametrize(("log", "code", "title"), [(log, *row) for log, row in LOGS.items()])
+def test_what_a_program_means_by_a_code_is_shown_only_where_it_ran(client, make_job, shifter, at, log, code, title):
+    job = make_job(7, exit_code=code, log=log)
+    queue_harvests(job_ids=[job.pk], at=at)
+    harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
+    client.force_login(shifter)
+
+    html = client.get(reverse("portal:job", args=[job.pk])).content.decode()
+
+    assert ("if it comes from" in html, title in html) == (bool(title), True)
+
+
+def test_the_captured_script_shows_which_programs_ran(make_job):
+    java = ExitCode(CodeKind.EXIT, CodeScope.PROGRAM, "Java", 3, "out of memory")
+    facts = JobFacts(state=FAILED, exit_code=3, exit_codes=(java,))
+
+    assert explanation_of(facts, read_text=lambda: "#!/bin/sh\njava -jar reco.jar\n").meaning == java
+    assert explanation_of(facts, read_text=lambda: "#!/bin/sh\nreco\n") is None
+
+
+def test_statistics_name_no_program_for_jobs_that_may_have_run_others(db):
+    assert words_of({"exit_code": ["3"]}) == {}

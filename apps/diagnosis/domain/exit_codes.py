@@ -1,6 +1,6 @@
 """Exit codes in the database: the shipped ones loaded, and what those of a job or of a table of statistics mean."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,7 +10,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from apps.accounts.models import Experiment, User
 from apps.diagnosis.engine.base import ExitCode, JobFacts
-from apps.diagnosis.engine.exit_codes import meanings_of, numbers_of, shipped
+from apps.diagnosis.engine.exit_codes import meanings_of, numbers_of, program_ran, shipped
 from apps.diagnosis.enums import Category, CodeKind, CodeScope
 from apps.diagnosis.models import ExitCodeMeaning
 from apps.jobs.domain.statistics.questions import MEASURES, Question, Row, job_list_query
@@ -101,16 +101,23 @@ class Explanation:
     others: tuple[ExitCode, ...] = ()
 
 
-def explanation_of(facts: JobFacts) -> Explanation | None:
-    """Explain how a job ended; None if no meaning of its numbers is known."""
-    found = meanings_of(facts, codes_for(facts) if facts.exit_codes is None else facts.exit_codes)
-    return Explanation(found[0], tuple(found[1:])) if found else None
+def explanation_of(facts: JobFacts, *, read_text: Callable[[], str]) -> Explanation | None:
+    """Explain how a job ended; None if no meaning of its numbers is known.
+
+    What a program means by a number counts only if the job ran it: `read_text` returns the script and log that show it.
+    """
+    meanings = meanings_of(facts, codes_for(facts) if facts.exit_codes is None else facts.exit_codes)
+    if any(code.scope is CodeScope.PROGRAM for code in meanings):
+        text = read_text()
+        meanings = [code for code in meanings if code.scope is not CodeScope.PROGRAM or program_ran(code.name, text)]
+    return Explanation(meanings[0], tuple(meanings[1:])) if meanings else None
 
 
 def words_of(values: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
     """Return words for values of the statistics, by dimension and value.
 
-    What a convention says is said; else, if several scopes use the number, each with its name.
+    What a convention says is said; else, if several scopes use the number, each with its name. What a program means
+    is left out: the jobs of a row may have run others.
     """
     numbers = [
         (kind, int(text))
@@ -122,14 +129,16 @@ def words_of(values: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
     for code in codes_of(numbers):
         found.setdefault((code.kind, code.number), []).append(code)
     dimensions = {kind: dimension for dimension, kind in KIND_OF.items()}
-    return {(dimensions[kind], str(number)): _words(codes) for (kind, number), codes in found.items()}
+    words = {(dimensions[kind], str(number)): _words(codes) for (kind, number), codes in found.items()}
+    return {place: text for place, text in words.items() if text}
 
 
 def _words(codes: Sequence[ExitCode]) -> str:
     for code in codes:
         if code.scope is CodeScope.CONVENTION and code.category is not Category.UNKNOWN:
             return code.title
-    named = [f"{code.name}: {code.title.removeprefix(f'{code.name}: ')}" if code.name else code.title for code in codes]
+    for_any_program = [code for code in codes if code.scope is not CodeScope.PROGRAM]
+    named = [f"{code.name}: {code.title}" if code.name else code.title for code in for_any_program]
     return "; ".join(named[:2]) + (" …" if len(named) > 2 else "")
 
 

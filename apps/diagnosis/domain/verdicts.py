@@ -15,15 +15,19 @@ from apps.diagnosis.domain.causes import mark_dirty
 from apps.diagnosis.domain.exit_codes import Explanation, explanation_of
 from apps.diagnosis.domain.experience import propose_from_corrections
 from apps.diagnosis.domain.facts import facts_of as engine_facts_of
+from apps.diagnosis.domain.facts import submission_of
 from apps.diagnosis.domain.groups import group_for
 from apps.diagnosis.enums import ADVICE_OF, Advice, HarvestState, Stream, VerdictKind
-from apps.diagnosis.models import LogHarvest, Verdict
+from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.wording import headline_of
 from apps.jobs.domain.jobs import Mark
 from apps.jobs.domain.records import hour_of
 from apps.jobs.models import Job
 from apps.statusboard.models import Service
+
+#: So much of a script is searched for the programs that it runs.
+SCRIPT_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +72,20 @@ def job_diagnosis(job: Job) -> JobDiagnosis:
     verdict = Verdict.objects.filter(job=job).first()
     harvest = LogHarvest.objects.filter(job=job).first()
     if verdict is None:
-        return JobDiagnosis(job, None, harvest, "", ending=explanation_of(engine_facts_of(job)))
+        return JobDiagnosis(job, None, harvest, "", ending=_ending_of(job))
     reasons = tuple(_reason_view(job, reason) for reason in verdict.reasons)
-    return JobDiagnosis(job, verdict, harvest, headline_of(verdict), reasons, explanation_of(engine_facts_of(job)))
+    return JobDiagnosis(job, verdict, harvest, headline_of(verdict), reasons, _ending_of(job))
+
+
+def _ending_of(job: Job) -> Explanation | None:
+    """Explain the exit code of a job; its script and the end of its log show which programs ran."""
+
+    def read_text() -> str:
+        script, _ = submission_of(job)
+        ends = [excerpt.data for excerpt in LogExcerpt.objects.filter(harvest__job=job)]
+        return b"\n".join([script[:SCRIPT_BYTES], *ends]).decode(errors="replace")
+
+    return explanation_of(engine_facts_of(job), read_text=read_text)
 
 
 def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:

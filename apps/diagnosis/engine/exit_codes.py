@@ -14,6 +14,18 @@ BUILT_IN = Path(__file__).with_name("exit_codes.csv")
 COLUMNS = ("kind", "scope", "name", "number", "title", "help", "category", "certain", "source")
 #: The most specific first. What a program means by a code is shown, but the job may have run another one.
 _BY_SCOPE = (CodeScope.EXPERIMENT, CodeScope.SCHEDULER, CodeScope.CONVENTION, CodeScope.PROGRAM)
+#: Words in a script or log that show that a program ran, where these are not just its name.
+_SIGNS_OF_PROGRAMS = {
+    "art": r"\bart has completed\b|\bart::|^%MSG-|\b(?:art|lar) -c\b",
+    "containers": r"\b(?:docker|podman|apptainer|singularity)\b",
+    "Geant4": r"\bgeant4|\bG4[A-Z]\w+",
+    "Java": r"\bjava\b|\(\w+\.java:\d+\)",
+    "make": r"^\s*make\b|\bmake(?:\[\d+\])?: ",
+    "mpirun": r"\bmpi(?:run|exec)\b",
+    "Python": r"\bpython[\d.]*\b|^Traceback \(most recent call last\)",
+    "ROOT": r"\broot(?:\.exe)? -[a-z]|^(?:Info|Warning|Error|SysError|Fatal) in <|\*\*\* Break \*\*\*",
+    "workflow managers": r"\b(?:nextflow|snakemake)\b",
+}
 _TORQUE_STATUS = re.compile(r"Exit_status=(-\d{1,9})")
 
 
@@ -73,13 +85,25 @@ def meanings_of(facts: JobFacts, codes: Iterable[ExitCode]) -> list[ExitCode]:
     if not numbers:
         return []
     found = [code for code in codes if (code.kind, code.number) in numbers and _applies(code, facts)]
-    return sorted(found, key=lambda code: (_BY_SCOPE.index(code.scope), numbers.index((code.kind, code.number))))
+    return sorted(found, key=lambda code: (_breadth(code), numbers.index((code.kind, code.number))))
+
+
+def _breadth(code: ExitCode) -> int:
+    """Return how little a meaning is specific; a convention with a name, such as sysexits, is kept by few programs."""
+    is_kept_by_few = code.scope is CodeScope.CONVENTION and code.name
+    return len(_BY_SCOPE) if is_kept_by_few else _BY_SCOPE.index(code.scope)
 
 
 def _applies(code: ExitCode, facts: JobFacts) -> bool:
     if code.scope is CodeScope.EXPERIMENT:
         return code.name.casefold() == facts.experiment.casefold()
     return code.scope is not CodeScope.SCHEDULER or code.name == facts.scheduler
+
+
+def program_ran(program: str, text: str) -> bool:
+    """Return whether the text of a job, its script and its log, shows that it ran a program."""
+    signs = _SIGNS_OF_PROGRAMS.get(program, rf"(?<!\w){re.escape(program)}(?!\w)")
+    return re.search(signs, text, re.IGNORECASE | re.MULTILINE) is not None
 
 
 def certain_meaning(facts: JobFacts) -> ExitCode | None:
