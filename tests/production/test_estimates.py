@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from apps.production.domain.content.model import StageContent
 from apps.production.domain.estimates.figures import PastStage, Range, estimate, jobs_at_once, quantile
+from apps.production.domain.forecast import Forecast
 from apps.production.domain.outputs.datasets import Dataset
 from tests.factories.requests import content, stage
 
@@ -99,7 +100,8 @@ def test_finish_counts_from_today():
 def test_finish_counts_from_the_expected_start_early_to_late():
     begins = date(2026, 11, 25), date(2026, 12, 1), date(2026, 12, 20)
     written = content(stages=(stage("reco", events=1000, jobs=1000),))
-    found = estimate(written, past={"reco": (past(),)}, datasets={}, today=TODAY, begins=begins)
+    found = estimate(written, past={"reco": (past(),)}, datasets={}, today=TODAY)
+    found = found.with_forecast(Forecast(start=begins))
     assert found.finish == (date(2026, 11, 27), date(2026, 12, 3), date(2026, 12, 24))
 
 

@@ -56,12 +56,17 @@ def test_page_of_one_in_the_queue_says_when_it_begins_and_ends(waiting, liaison,
     assert NOT_COUNTED not in text
 
 
-@pytest.mark.parametrize("why", ["draft", "held", "too few starts"])
+def test_page_of_a_draft_shows_start_and_end_if_it_were_approved_now(waiting, liaison, browse):
+    text = page_of(draft(liaison, waiting.experiment, stages=CHAIN), browse(liaison))
+    assert "Start and finish in class normal, if approved now." in text
+    assert "<dt>Expected start</dt>" in text
+    assert NOT_COUNTED not in text
+
+
+@pytest.mark.parametrize("why", ["held", "too few starts"])
 def test_page_says_that_the_wait_is_not_counted_where_no_start_is_known(why, waiting, liaison, approver, browse):
     obj = waiting
-    if why == "draft":
-        obj = draft(liaison, waiting.experiment, stages=CHAIN)
-    elif why == "held":
+    if why == "held":
         SERVICES[Verb.HOLD](request=obj, by=approver, at=timezone.now(), reason="Wait.")
     else:
         QueueState.objects.update(starts=2)
@@ -98,4 +103,4 @@ def test_deadline_that_the_wait_alone_makes_unreachable_is_told(waiting):
     }
     assert f"starting about {shown(begins[1])}. It will miss the deadline." in told["deadline_reachable"]
     alone = facts_for(late, experiment=waiting.experiment, at=at)
-    assert alone.estimate.begins is None
+    assert (alone.estimate.priority_class, alone.estimate.assumption) == ("normal", "if approved now")

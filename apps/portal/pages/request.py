@@ -25,16 +25,25 @@ from apps.production.domain.content.stages import argument_texts, content_of, st
 from apps.production.domain.discussion import threads_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimate_for
-from apps.production.domain.forecast import Forecast, forecast_of
+from apps.production.domain.forecast import Forecast
 from apps.production.domain.holds import holds_over
 from apps.production.domain.lifecycle.moves import moves_for
 from apps.production.domain.lineage.links import may_rearrange, related_to
 from apps.production.domain.lineage.templates import may_manage
 from apps.production.domain.priority.listing import line_of, queue_length
 from apps.production.domain.priority.ranks import is_in_line
-from apps.production.domain.priority.shares import ranks_by_class
+from apps.production.domain.priority.shares import ranks_by_class, with_expected_end
 from apps.production.domain.requests.status import required_services, status_of, steps_of, totals_of
-from apps.production.enums import BEFORE_PRODUCTION, CLOSED, IN_PRODUCTION, Actor, AttentionKind, RequestState, Verb
+from apps.production.domain.slack import Slack, slack_of
+from apps.production.enums import (
+    BEFORE_PRODUCTION,
+    CLOSED,
+    IN_PRODUCTION,
+    Actor,
+    AttentionKind,
+    RequestState,
+    Verb,
+)
 from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise
 from apps.progress.domain.progress import RequestNow, progress_now
@@ -49,18 +58,10 @@ class Schedule:
     started_at: datetime
     forecast: Forecast
     deadline: date | None
+    slack: Slack | None
     days_gone: float
     days_left: float
     days_over: float
-
-    @property
-    def is_late(self) -> bool:
-        return self.days_over >= 1
-
-    @property
-    def days_early(self) -> int:
-        """Return how many whole days the expected end is before the deadline."""
-        return max(0, (self.deadline - self.forecast.end[1]).days) if self.deadline and self.forecast.end else 0
 
 
 def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> Schedule | None:
@@ -69,14 +70,15 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
         return None
     start, now, forecast = timezone.localdate(request.approved_at), timezone.localdate(at), progress.forecast
     end = forecast.end[1] if forecast.end else now
-    due = request.deadline or end
+    due, slack = request.deadline or end, slack_of(request.deadline, forecast, today=now)
     return Schedule(
         request.approved_at,
         forecast,
         request.deadline,
+        slack,
         days_gone=max(0, (min(now, due) - start).days),
         days_left=max(0, (min(due, max(end, now)) - max(now, start)).days),
-        days_over=max(0, (end - max(due, start)).days),
+        days_over=slack.days_late if slack else 0,
     )
 
 
@@ -140,14 +142,14 @@ def request_page(
     moves, events = moves_for(user, request, at, slots=slots), list(events_of(request))
     prioritises = may_prioritise(user, request)
     threads, line, written = threads_of(request), line_of(request, user=user, at=at), content_of(request)
-    start, forecast = line.start.days if line and line.start else None, forecast_of(request)
-    ends = forecast.end if forecast and line and line.rank else None
+    start = line.start.days if line and line.start else None
     sets_priority = asked == PRIORITY and prioritises
     approval = approval_of(request, user, at, slots=slots)
     progress = progress_now(request, at=at) if request.approved_at else None
     estimate = None
     if request.state not in CLOSED:
-        estimate = estimate_for(written, request.experiment, at, begins=start, ends=ends, without=request)
+        estimate = estimate_for(written, request.experiment, at, without=request)
+        estimate = with_expected_end(estimate, request, start=start, at=at)
     return {
         "object": request,
         "next_by": next_by(request, approval),

@@ -8,6 +8,7 @@ from django.urls import reverse
 
 from apps.production.domain.approvals.requirements import Approval
 from apps.production.domain.estimates.figures import Estimate
+from apps.production.domain.forecast import expected_class
 from apps.production.domain.holds import ActiveHold
 from apps.production.domain.priority.shares import Prospect, prospects_if_approved, prospects_in_queue
 from apps.production.domain.requests.status import RequiredService
@@ -61,7 +62,7 @@ def _signatures(request: Request, approval: Approval, estimate: Estimate | None,
     if not approval.missing:
         return
     classes = RequestedPriority.values
-    own = classes.index(request.priority_class or RequestedPriority.NORMAL)
+    own = classes.index(expected_class(request))
     found = [*prospects_if_approved(request, estimate, at=at).items()][own:] if estimate else []
     people = dict.fromkeys(name for slot in approval.missing for name in slot.people)
     names = ", ".join(slot.name for slot in approval.missing)

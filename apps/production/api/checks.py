@@ -58,6 +58,8 @@ class EstimateReader(serializers.Serializer[Any]):
         allow_null=True,
         help_text="Expected end: earliest, likely and latest day; if `begins` is null, for a start today.",
     )
+    priority_class = serializers.CharField(help_text="The class that `begins` and `finish` were computed for.")
+    assumption = serializers.CharField(help_text="What they assume, such as `if approved now`; empty if nothing.")
     stages = StageEstimateReader(many=True)
 
 

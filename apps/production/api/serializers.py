@@ -15,12 +15,14 @@ from apps.production.domain.checks.report import check_shape
 from apps.production.domain.content.model import MAX_STAGES, STAGE_FIELDS, RequestContent
 from apps.production.domain.content.scan import read_scan
 from apps.production.domain.content.serialization import read_plain
+from apps.production.domain.forecast import forecast_of
 from apps.production.domain.reasons import MAX_REASON
+from apps.production.domain.slack import slack_of
 from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_versions, visible_types, workflow_of
-from apps.production.enums import RequestedPriority
+from apps.production.enums import CLOSED, RequestedPriority
 from apps.production.models import MAX_PRIORITY, MIN_PRIORITY, Attention, Request, Stage
 from apps.production.permissions import visible_experiments
 
@@ -64,6 +66,12 @@ class RequestRow(serializers.ModelSerializer[Request]):
     )
     attention = AttentionReader(many=True, read_only=True)
     rank = serializers.SerializerMethodField(help_text="Rank in the queue, 1 is next; null outside the queue.")
+    expected_end_assumption = serializers.SerializerMethodField(
+        help_text="What `expected_end` assumes, such as `if it started today`; empty if nothing."
+    )
+    slack_days = serializers.SerializerMethodField(
+        help_text="Days from the expected end to the deadline, negative if it is late; null if unknown or closed."
+    )
 
     class Meta:
         model = Request
@@ -85,6 +93,8 @@ class RequestRow(serializers.ModelSerializer[Request]):
             "attention",
             "expected_start",
             "expected_end",
+            "expected_end_assumption",
+            "slack_days",
             "forecast_basis",
             "forecast_at",
             "part_done",
@@ -104,6 +114,17 @@ class RequestRow(serializers.ModelSerializer[Request]):
     def get_rank(self, request: Request) -> int | None:
         ranks: dict[int, int] = self.context.get("ranks", {})
         return ranks.get(request.pk)
+
+    def get_expected_end_assumption(self, request: Request) -> str:
+        forecast = forecast_of(request)
+        return forecast.assumption if forecast else ""
+
+    @extend_schema_field({"type": "integer", "nullable": True})
+    def get_slack_days(self, request: Request) -> int | None:
+        if request.state in CLOSED:
+            return None
+        slack = slack_of(request.deadline, forecast_of(request), today=timezone.localdate())
+        return slack.days if slack else None
 
 
 class RequestReader(RequestRow):

@@ -17,8 +17,8 @@ from apps.production.domain.content.stages import content_of, with_stages
 from apps.production.domain.discussion import Thread, fields_of, threads_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimates_of
-from apps.production.domain.priority.shares import Prospect, prospects_if_approved
-from apps.production.domain.slack import Slack
+from apps.production.domain.priority.shares import Prospect, forecasts_if_approved, prospects_if_approved
+from apps.production.domain.slack import Slack, slack_of
 from apps.production.models import Request, RequestRevision, Stage
 from apps.production.permissions import may_prioritise
 
@@ -30,7 +30,7 @@ _IN_HEADING = ("title", ".name")
 
 @dataclass(frozen=True)
 class DeskRow:
-    """A request to decide on, with its estimate. `slack` is what is left if it started today."""
+    """A request to decide on, with its estimate. The end and the slack are those if it is approved now."""
 
     request: Request
     content: RequestContent
@@ -61,15 +61,14 @@ def desk_of(user: User, *, at: datetime) -> Desk:
     }
     contents = {request.pk: content_of(request, services=False) for request in requests}
     estimates = estimates_of({each.pk: (contents[each.pk], each.experiment_id) for each in requests}, at)
-    rows = [_row(each, contents[each.pk], estimates[each.pk], each.pk in again, at) for each in requests]
+    forecasts = forecasts_if_approved([(request, estimates[request.pk]) for request in requests], at=at)
+    today = timezone.localdate(at)
+    rows = []
+    for request, forecast in zip(requests, forecasts, strict=True):
+        estimate = estimates[request.pk].with_forecast(forecast)
+        slack = slack_of(request.deadline, forecast, today=today)
+        rows.append(DeskRow(request, contents[request.pk], estimate, slack, request.pk in again))
     return Desk(rows, len(pks) - len(rows))
-
-
-def _row(request: Request, content: RequestContent, estimate: Estimate, is_again: bool, at: datetime) -> DeskRow:
-    slack = None
-    if request.deadline and estimate.days:
-        slack = Slack((request.deadline - timezone.localdate(at)).days - estimate.days.mid)
-    return DeskRow(request, content, estimate, slack, is_again)
 
 
 @dataclass(frozen=True)

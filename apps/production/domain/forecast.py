@@ -1,16 +1,22 @@
-"""The stored forecast of an approved request: the one that all pages and the API show. `progress` computes it."""
+"""The forecast of a request. That of an approved one is stored by `progress`; all pages and the API show it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.utils.dateparse import parse_datetime
 
+from apps.production.enums import SIGNED, RequestedPriority, RequestState
 from apps.production.models import Request
 
 #: The earliest, likeliest and latest of some days.
 Days = tuple[date, date, date]
+#: Later ends are shown as unknown.
+FAR_DAYS = 3650
+#: What a forecast may assume; the words follow a date.
+TEST_PASSES, STARTED_TODAY = "if its test passes today", "if it started today"
+IF_APPROVED, APPROVED_AND_STARTED = "if approved now", "if approved now and started today"
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class Forecast:
     """When a request starts and ends; None where that is unknown or past. `basis` says what it rests on, or why not.
 
     `at` is when it was computed; `stages` are the ends of the stages of a running request by name, `part_done` is
-    the part of its jobs that have completed, 0 to 1.
+    the part of its jobs that have completed, 0 to 1. It holds for a priority class, and under an `assumption`.
     """
 
     start: Days | None = None
@@ -53,6 +59,8 @@ class Forecast:
     at: datetime | None = None
     stages: Mapping[str, Expected] = field(default_factory=dict)
     part_done: float | None = None
+    priority_class: str = ""
+    assumption: str = ""
 
     @property
     def is_wide(self) -> bool:
@@ -76,6 +84,21 @@ class Forecast:
         }
 
 
+def expected_class(request: Request) -> str:
+    """Return the class that a request has or, before its approval, would have if it were approved as requested."""
+    if request.state in SIGNED:
+        return request.priority_class or RequestedPriority.NORMAL
+    return request.priority_class or request.requested_priority
+
+
+def end_after(start: Days, low: float, mid: float, high: float) -> Days | None:
+    """Return the days on which work ends that starts on these and takes so many; None if that is too far away."""
+    if mid > FAR_DAYS:
+        return None
+    early, likely, late = start
+    return early + timedelta(days=low), likely + timedelta(days=mid), late + timedelta(days=min(high, 2 * FAR_DAYS))
+
+
 def forecast_of(request: Request) -> Forecast | None:
     """Return the stored forecast; None if none was computed since the request was approved."""
     if request.forecast_at is None:
@@ -88,4 +111,13 @@ def forecast_of(request: Request) -> Forecast | None:
         request.forecast_at,
         {name: Expected.from_data(data) for name, data in request.forecast_stages.items()},
         request.part_done,
+        expected_class(request),
+        _assumption(request) if end else "",
     )
+
+
+def _assumption(request: Request) -> str:
+    """Return what the stored end of a request assumes."""
+    if request.state == RequestState.TESTING:
+        return TEST_PASSES
+    return STARTED_TODAY if request.state == RequestState.QUEUED and request.expected_start is None else ""

@@ -1,10 +1,11 @@
-"""The slack of a request: how long before its deadline it ends."""
+"""The slack of a request: how long before its deadline it ends. All pages, mails and the API take it from here."""
 
-import math
 from dataclasses import dataclass
+from datetime import date
+
+from django.db.models import F, Q
 
 from apps.production.domain.forecast import Forecast
-from apps.production.models import Request
 
 #: Less slack than this many days is tight.
 TIGHT_DAYS = 5
@@ -12,22 +13,56 @@ TIGHT_DAYS = 5
 
 @dataclass(frozen=True)
 class Slack:
-    """Days between the end of a request and its deadline; negative if it is late."""
+    """Whole days from the end of a request to its deadline; negative if it is late.
 
-    days: float
+    `end` is the expected end, in this class and under this assumption; without it the deadline has passed.
+    """
+
+    days: int
+    end: date | None = None
+    priority_class: str = ""
+    assumption: str = ""
 
     @property
     def level(self) -> str:
         """Return `ok`, `tight` or `over`."""
-        return "over" if self.days < 0 else "tight" if self.days < TIGHT_DAYS else "ok"
+        return "over" if self.is_late else "tight" if self.days < TIGHT_DAYS else "ok"
+
+    @property
+    def is_late(self) -> bool:
+        return self.days < 0
 
     @property
     def days_late(self) -> int:
-        return math.ceil(-self.days)
+        return max(0, -self.days)
+
+    @property
+    def basis(self) -> str:
+        """Return the end and what it was computed for: `Expected 5 Dec 2026 in class high, if approved now`."""
+        if self.end is None:
+            return "The deadline has passed; the expected end is unknown"
+        in_class = f" in class {self.priority_class}" if self.priority_class else ""
+        return f"Expected {self.end:%-d %b %Y}{in_class}{f', {self.assumption}' if self.assumption else ''}"
 
 
-def slack_of(request: Request, forecast: Forecast | None) -> Slack | None:
-    """Return the days between the likely end and the deadline; None if one of them is unknown."""
-    if request.deadline is None or forecast is None or forecast.end is None:
+def slack_until(deadline: date | None, end: date | None, *, today: date) -> Slack | None:
+    """Return the slack of an open request that is expected to end on a day; None if it is unknown.
+
+    A request that is open today cannot end before today, and is not late on the day of its deadline.
+    """
+    if deadline is None or (end is None and today <= deadline):
         return None
-    return Slack(float((request.deadline - forecast.end[1]).days))
+    return Slack((deadline - max(end or today, today)).days, end)
+
+
+def slack_of(deadline: date | None, forecast: Forecast | None, *, today: date) -> Slack | None:
+    """Return the slack of an open request by its forecast, with what that was computed for."""
+    slack = slack_until(deadline, forecast.end[1] if forecast and forecast.end else None, today=today)
+    if slack is None or forecast is None:
+        return slack
+    return Slack(slack.days, slack.end, forecast.priority_class, forecast.assumption)
+
+
+def is_late_on(today: date) -> Q:
+    """Return the condition that `slack_until` is negative, for open requests in the database."""
+    return Q(deadline__lt=today) | Q(expected_end__gt=F("deadline"))

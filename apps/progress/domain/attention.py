@@ -14,7 +14,9 @@ from apps.jobs.models import QueueCount
 from apps.production.domain.approvals.inbox import arrivals
 from apps.production.domain.attention import Need, is_news, keep_attention
 from apps.production.domain.content.stages import with_stages
+from apps.production.domain.forecast import forecast_of
 from apps.production.domain.priority.ranks import startable
+from apps.production.domain.slack import slack_of
 from apps.production.enums import CLOSED, PORTAL, AttentionKind, RequestState
 from apps.production.models import Attention, Hold, Request, StageAcceptance
 from apps.progress.domain.transitions import SETTLED, all_queues_are_known
@@ -48,14 +50,12 @@ def note_attention(*, at: datetime, request: int | None = None) -> int:
         "request_id", "kind", "since", "words"
     ):
         stored.setdefault(pk, {})[name] = Need(since, words)
-    late, idle = (
-        {pk for pk, kinds in stored.items() if kind in kinds} for kind in (AttentionKind.LATE, AttentionKind.IDLE)
-    )
+    idle = {pk for pk, kinds in stored.items() if AttentionKind.IDLE in kinds}
     found: dict[int, dict[AttentionKind, Need]] = {}
     for of_kind, needs in (
         (AttentionKind.STUCK, _stuck(open_ones, at)),
         (AttentionKind.TEST_FAILED, _test_failed(open_ones)),
-        (AttentionKind.LATE, _late(open_ones, at, late)),
+        (AttentionKind.LATE, _late(open_ones, at)),
     ):
         for pk, need in needs.items():
             found.setdefault(pk, {})[of_kind] = need
@@ -132,29 +132,23 @@ def _test_failed(requests: Iterable[Request]) -> dict[int, Need]:
     }
 
 
-def _late(requests: Iterable[Request], at: datetime, late: Collection[int]) -> dict[int, Need]:
-    """Return the requests that miss their deadline: it has passed, or they are expected to end after it.
-
-    `late` ones recover when they are expected to end before the deadline, so that a forecast on the edge is one wait.
-    """
-    today, found = timezone.localdate(at), {}
+def _late(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
+    """Return the requests that miss their deadline: it has passed, or they are expected to end after it."""
+    today, late = timezone.localdate(at), {}
     for request in requests:
-        deadline, end = request.deadline, request.expected_end
-        if deadline is None:
+        slack = slack_of(request.deadline, forecast_of(request), today=today)
+        if slack is None or not slack.is_late or request.deadline is None:
             continue
-        if today > deadline:
-            words = f"its deadline {deadline:%-d %b %Y} has passed"
-            if end is not None and end > deadline:
-                words += f"; expected to end {_days(end - deadline)} after it, on {end:%-d %b %Y}"
-            found[request.pk] = Need(at, words)
-        elif end is not None and (end > deadline or (end == deadline and request.pk in late)):
-            words = f"expected to end on {end:%-d %b %Y}, {_days(end - deadline)} after its deadline"
-            found[request.pk] = Need(at, words if end > deadline else "expected to end on the day of its deadline")
-    return found
-
-
-def _days(span: timedelta) -> str:
-    return f"{span.days:,} day{'s' if span.days != 1 else ''}"
+        days = f"{slack.days_late:,} day{'s' if slack.days_late != 1 else ''}"
+        if today > request.deadline:
+            words = f"its deadline {request.deadline:%-d %b %Y} has passed"
+            if slack.end is not None and slack.end > request.deadline:
+                words += f"; expected to end {days} after it, on {slack.end:%-d %b %Y}"
+        else:
+            assumption = f" {slack.assumption}" if slack.assumption else ""
+            words = f"expected to end on {slack.end:%-d %b %Y}{assumption}, {days} after its deadline"
+        late[request.pk] = Need(at, words)
+    return late
 
 
 def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> dict[int, Need]:

@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
-from apps.production.domain.forecast import Forecast
+from apps.production.domain.forecast import TEST_PASSES, Forecast
 from apps.production.domain.priority.listing import starts_in_line
-from apps.production.domain.priority.queue_forecast import end_after, forecast_of_queued
+from apps.production.domain.priority.queue_forecast import end_of_entry, forecast_of_queued
 from apps.production.domain.priority.ranks import IN_LINE
 from apps.production.enums import CLOSED, SIGNED, RequestState
 from apps.production.models import QueueEntry, Request
@@ -83,7 +83,7 @@ def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Fore
         if each.pk in starts:
             found[each.pk] = forecast_of_queued(entry, starts[each.pk], at=at)
         elif each.state == RequestState.TESTING:
-            found[each.pk] = Forecast(None, end_after(entry, (today,) * 3), "if its test passes today", at)
+            found[each.pk] = Forecast(None, end_of_entry(entry, (today,) * 3), TEST_PASSES, at)
         elif each.state == RequestState.RUNNING:
             found[each.pk] = computed_forecast(progress_now(each, at=at, computed=True), at=at)
         elif each.state in CLOSED:

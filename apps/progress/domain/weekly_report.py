@@ -5,14 +5,16 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, QuerySet, Sum
+from django.db.models import QuerySet, Sum
+from django.utils import timezone
 
 from apps.accounts.models import Experiment
 from apps.core.domain.events import publish
 from apps.diagnosis.models import DailyCauseTotals, ImpactGroup
 from apps.jobs.domain.totals import Sums
 from apps.jobs.models import HourlyTotals
-from apps.production.enums import CLOSED
+from apps.production.domain.slack import is_late_on
+from apps.production.enums import CLOSED, RequestState
 from apps.production.models import Request
 from apps.progress.models import WeeklyReport
 from apps.statusboard.models import Incident
@@ -72,7 +74,7 @@ def weekly_report_of(experiment: Experiment, *, monday: date, at: datetime) -> d
         "stages": _stages(now, before),
         "failures": _failures(experiment, since),
         "outages": _outages(experiment, since, until),
-        "requests": _requests(experiment, since, until),
+        "requests": _requests(experiment, since, until, at),
     }
 
 
@@ -177,13 +179,16 @@ def _outages(experiment: Experiment, since: datetime, until: datetime) -> list[d
     ]
 
 
-def _requests(experiment: Experiment, since: datetime, until: datetime) -> dict[str, list[dict[str, Any]]]:
-    """Return the requests submitted or closed in the week, and the open ones expected after their deadline."""
+def _requests(
+    experiment: Experiment, since: datetime, until: datetime, at: datetime
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the requests submitted or closed in the week, and the open ones that are late."""
+    idle = sorted({*CLOSED, RequestState.DRAFT})
     mine = Request.objects.filter(experiment=experiment).order_by("pk")
     return {
         "submitted": _named(mine.filter(submitted_at__gte=since, submitted_at__lt=until)),
         "closed": _named(mine.filter(closed_at__gte=since, closed_at__lt=until)),
-        "late": _named(mine.exclude(state__in=sorted(CLOSED)).filter(expected_end__gt=F("deadline"))),
+        "late": _named(mine.exclude(state__in=idle).filter(is_late_on(timezone.localdate(at)))),
     }
 
 

@@ -21,12 +21,12 @@ from apps.production.domain.checks.base import Facts, Offer, Other, ServiceNow, 
 from apps.production.domain.checks.rules.declared import runs as runs_in
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.scan import at_point, read_scan, scan_of
-from apps.production.domain.estimates.figures import estimate
+from apps.production.domain.estimates.figures import Estimate, PastStage, estimate
 from apps.production.domain.estimates.past import past_at_once, past_stages, stage_names
-from apps.production.domain.forecast import forecast_of
-from apps.production.domain.outputs.datasets import find_datasets, listing_fault
+from apps.production.domain.outputs.datasets import Dataset, find_datasets, listing_fault
 from apps.production.domain.priority.listing import start_of
-from apps.production.enums import RequestState
+from apps.production.domain.priority.shares import request_of_draft, with_expected_end
+from apps.production.enums import SIGNED, RequestState
 from apps.production.models import DatasetPart, Request, Stage, StageHistory
 from apps.statusboard.domain.board import board
 from apps.statusboard.models import DowntimeWindow, Service
@@ -70,8 +70,6 @@ def facts_for(
     written_by, foreign = _writers(named - {""}, experiment, request)
     # Datasets of other experiments are treated like absent ones, so that their names are not confirmed.
     datasets, fault = find_datasets((outputs | named) - {""} - foreign)
-    start = None if request is None else start_of(request, at=at)
-    forecast = None if request is None else forecast_of(request)
     author = by if request is None else request.created_by
     clusters = Cluster.objects.filter(collects=True).values_list("name", "max_memory_bytes", "max_wall_seconds")
     offers = [Offer(name, memory, wall) for name, memory, wall in clusters]
@@ -93,16 +91,25 @@ def facts_for(
         former_contact=author.username if author and not is_liaison(author, experiment.pk) else "",
         changed_at={} if request is None else _changed_at(request),
         completed_at=dict(completed.values_list("name", "last_completed_at")),
-        estimate=estimate(
-            content,
-            past=past,
-            datasets=datasets or {},
-            today=basic.today,
-            begins=start.days if start else None,
-            ends=forecast.end if forecast else None,
-            at_once=past_at_once(experiment),
-        ),
+        estimate=_estimate(content, experiment, request, past, datasets or {}, at),
     )
+
+
+def _estimate(
+    content: RequestContent,
+    experiment: Experiment,
+    request: Request | None,
+    past: Mapping[str, list[PastStage]],
+    datasets: Mapping[str, Dataset],
+    at: datetime,
+) -> Estimate:
+    """Return the estimate with start and end: as stored or, before the approval, as if approved now as requested."""
+    today, at_once = timezone.localdate(at), past_at_once(experiment)
+    found = estimate(content, past=past, datasets=datasets, today=today, at_once=at_once)
+    if request is None or request.state not in SIGNED:
+        return with_expected_end(found, request_of_draft(request, experiment, content), start=None, at=at)
+    start = start_of(request, at=at)
+    return with_expected_end(found, request, start=start.days if start else None, at=at)
 
 
 def _service_states(content: RequestContent, at: datetime) -> Mapping[str, ServiceNow]:

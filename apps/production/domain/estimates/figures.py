@@ -2,11 +2,12 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, timedelta
+from dataclasses import dataclass, replace
+from datetime import date
 from itertools import accumulate
 
 from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.forecast import Forecast, end_after
 from apps.production.domain.outputs.datasets import Dataset
 
 #: The stored quantiles of past jobs, and the fraction of jobs that each represents.
@@ -94,8 +95,11 @@ class Estimate:
     today: date | None = None
     #: Earliest, likeliest and latest day of the expected start; without it, no wait is counted.
     begins: tuple[date, date, date] | None = None
-    #: The end by the stored forecast; without it, the end is computed.
+    #: The end by the forecast; without it, the end is computed.
     ends: tuple[date, date, date] | None = None
+    #: The priority class of that forecast, and what it assumes, such as `if approved now`.
+    priority_class: str = ""
+    assumption: str = ""
 
     @property
     def past_jobs(self) -> int:
@@ -123,10 +127,21 @@ class Estimate:
         if self.ends is not None:
             return self.ends
         days = self.days
-        if days is None or self.today is None or days.high > 36_500:
+        if days is None or self.today is None:
             return None
-        early, likely, late = self.begins or (self.today,) * 3
-        return early + timedelta(days=days.low), likely + timedelta(days=days.mid), late + timedelta(days=days.high)
+        return end_after(self.begins or (self.today,) * 3, days.low, days.mid, days.high)
+
+    def with_forecast(self, forecast: Forecast | None) -> "Estimate":
+        """Return the estimate with start and end of the forecast, so that both say the same."""
+        if forecast is None:
+            return self
+        return replace(
+            self,
+            begins=forecast.start,
+            ends=forecast.end,
+            priority_class=forecast.priority_class,
+            assumption=forecast.assumption,
+        )
 
 
 NO_ESTIMATE = Estimate()
@@ -138,15 +153,13 @@ def estimate(
     past: Mapping[str, Sequence[PastStage]],
     datasets: Mapping[str, Dataset],
     today: date,
-    begins: tuple[date, date, date] | None = None,
-    ends: tuple[date, date, date] | None = None,
     at_once: Range | None = None,
 ) -> Estimate:
     """Estimate each stage from past stages, by lower-case name; `datasets` are their outputs.
 
     `at_once` is how many jobs of the experiment ran at once, whatever their stage.
     """
-    return Estimate(estimate_stages(content.stages, past=past, datasets=datasets, at_once=at_once), today, begins, ends)
+    return Estimate(estimate_stages(content.stages, past=past, datasets=datasets, at_once=at_once), today)
 
 
 def estimate_stages(

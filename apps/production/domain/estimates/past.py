@@ -22,7 +22,6 @@ from apps.production.domain.estimates.figures import (
     jobs_at_once,
 )
 from apps.production.domain.experiment_shares import read_shares
-from apps.production.domain.forecast import Days
 from apps.production.domain.outputs.datasets import find_datasets
 from apps.production.models import Request, Stage, StageHistory
 
@@ -41,18 +40,16 @@ def estimate_for(
     experiment: Experiment,
     at: datetime,
     *,
-    begins: Days | None = None,
-    ends: Days | None = None,
     without: Request | None = None,
 ) -> Estimate:
-    """Return only the estimate. Its finish is `ends`, or else counts from the expected start, `begins`, if known.
+    """Return only the estimate. Its finish counts from today.
 
     The jobs of the request `without` do not count, so that it can be compared with them.
     """
     past = past_stages(stage_names(content.stages), experiment, without)
     datasets, _ = find_datasets({row.output_dataset for rows in past.values() for row in rows} - {""})
     today, at_once = timezone.localdate(at), past_at_once(experiment)
-    return estimate(content, past=past, datasets=datasets or {}, today=today, begins=begins, ends=ends, at_once=at_once)
+    return estimate(content, past=past, datasets=datasets or {}, today=today, at_once=at_once)
 
 
 def past_of_stages(stages: Sequence[Stage], experiment_id: int) -> dict[int, StageEstimate]:

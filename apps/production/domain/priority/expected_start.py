@@ -31,6 +31,7 @@ class Start:
     late: date | None = None
     basis: str = ""
     is_held: bool = False
+    is_far: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -66,7 +67,7 @@ def expected_start(*, ahead: int, state: QueueState, at: datetime, held: str = "
         return Start(basis=f"Unknown: only {_count(starts)} started {lately}.")
     turns = [_turn(ahead + 1, starts, z) * days / starts for z in (-_Z, 0.0, _Z)]
     if turns[1] > MOST_DAYS:
-        return Start(basis="Unknown: more than 1,000 days away at the current pace.")
+        return Start(basis="Unknown: more than 1,000 days away at the current pace.", is_far=True)
     early, likely, late = (timezone.localdate(at + min(turn, 2 * MOST_DAYS) * _DAY) for turn in turns)
     basis = (
         f"{_count(starts)} started in the last {days:.0f} days; {_count(ahead)} "

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from django.utils import timezone
+
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
@@ -33,6 +35,7 @@ class Line:
     rank: int | None
     terms: tuple[Term, ...]
     start: Start | None
+    slack: Slack | None = None
     is_moved: bool = False
     may_set: bool = False
     may_move: bool = False
@@ -41,10 +44,6 @@ class Line:
     @property
     def score(self) -> float:
         return total(self.terms)
-
-    @property
-    def slack(self) -> Slack | None:
-        return slack_of(self.request, forecast_of(self.request))
 
     @property
     def core_seconds(self) -> float | None:
@@ -133,10 +132,10 @@ def starts_in_order(rows: Iterable[tuple[Request, QueueEntry | None]], *, at: da
     return found
 
 
-def starts_behind(request: Request, ahead: Sequence[int], *, at: datetime) -> list[Start]:
-    """Return the expected starts of a request behind these numbers of startable requests, in two queries."""
-    state, held = queue_state(), _held_by(request, experiments_on_hold())
-    return [expected_start(ahead=number, state=state, at=at, held=held) for number in ahead]
+def starts_behind(rows: Sequence[tuple[Request, int]], *, at: datetime) -> list[Start]:
+    """Return the expected start of each request behind this number of startable requests, in two queries."""
+    state, holds = queue_state(), experiments_on_hold()
+    return [expected_start(ahead=ahead, state=state, at=at, held=_held_by(request, holds)) for request, ahead in rows]
 
 
 def _place(request: Request, entry: QueueEntry, at: datetime) -> tuple[int | None, Start | None]:
@@ -176,7 +175,8 @@ def _line(
     if entry is not None and is_moved:
         terms.append(hand_term(entry.hand_points, by=entry.hand_by, reason=entry.hand_reason))
     can_move = rank is not None and may_move(user, request)
-    return Line(request, rank, tuple(terms), start, is_moved, may_prioritise(user, request), can_move)
+    slack = slack_of(request.deadline, forecast_of(request), today=timezone.localdate(at))
+    return Line(request, rank, tuple(terms), start, slack, is_moved, may_prioritise(user, request), can_move)
 
 
 def _held_by(request: Request, holds: set[int | None]) -> str:

@@ -1,17 +1,21 @@
 """Start and end of requests in the queue, in the order they have or would have."""
 
 from collections.abc import Iterable
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 
 from django.utils import timezone
 
-from apps.production.domain.forecast import Days, Forecast
+from apps.production.domain.forecast import (
+    APPROVED_AND_STARTED,
+    STARTED_TODAY,
+    Days,
+    Forecast,
+    end_after,
+    expected_class,
+)
 from apps.production.domain.priority.expected_start import Start
 from apps.production.domain.priority.listing import starts_in_order
 from apps.production.models import QueueEntry
-
-#: Later ends are shown as unknown.
-_FAR_DAYS = 3650
 
 
 def forecasts_in_order(entries: Iterable[QueueEntry], *, at: datetime) -> dict[int, Forecast]:
@@ -21,20 +25,30 @@ def forecasts_in_order(entries: Iterable[QueueEntry], *, at: datetime) -> dict[i
     return {entry.pk: forecast_of_queued(entry, starts[entry.pk], at=at) for entry in entries}
 
 
-def forecast_of_queued(entry: QueueEntry | None, start: Start, *, at: datetime) -> Forecast:
-    """Return start and end of a queued request; with an unknown start, the end if it started today."""
+def forecast_of_queued(
+    entry: QueueEntry | None, start: Start, *, at: datetime, priority_class: str = "", assumption: str = ""
+) -> Forecast:
+    """Return start and end of a queued request; with an unknown start, the end if it started today.
+
+    A request that is held, or far behind in the queue, has no end.
+    """
     today: date = timezone.localdate(at)
-    end = None if start.is_held else end_after(entry, start.days or (today,) * 3)
-    if end is None and not start.is_held:
-        return Forecast(start.days, None, f"{start.basis} No past jobs of every stage, so its end is unknown.", at)
-    basis = start.basis if start.is_known or end is None else f"{start.basis} As if it started today."
-    return Forecast(start.days, end, basis, at)
+    name = priority_class or (expected_class(entry.request) if entry else "")
+    if start.is_held or start.is_far:
+        return Forecast(basis=start.basis, at=at, priority_class=name, assumption=assumption)
+    end = end_of_entry(entry, start.days or (today,) * 3)
+    if end is None:
+        basis = f"{start.basis} No past jobs of every stage, so its end is unknown."
+        return Forecast(start.days, None, basis, at, priority_class=name, assumption=assumption)
+    if start.is_known:
+        return Forecast(start.days, end, start.basis, at, priority_class=name, assumption=assumption)
+    assumption = APPROVED_AND_STARTED if assumption else STARTED_TODAY
+    basis = f"{start.basis} As if it started today."
+    return Forecast(None, end, basis, at, priority_class=name, assumption=assumption)
 
 
-def end_after(entry: QueueEntry | None, start: Days) -> Days | None:
+def end_of_entry(entry: QueueEntry | None, start: Days) -> Days | None:
     """Return the days on which a request ends that starts on these and takes as long as its estimate."""
-    if entry is None or entry.days is None or entry.days > _FAR_DAYS:
+    if entry is None or entry.days is None:
         return None
-    low, high = entry.days_low or entry.days, min(entry.days_high or entry.days, 2 * _FAR_DAYS)
-    early, likely, late = start
-    return early + timedelta(days=low), likely + timedelta(days=entry.days), late + timedelta(days=high)
+    return end_after(start, entry.days_low or entry.days, entry.days, entry.days_high or entry.days)

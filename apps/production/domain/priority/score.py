@@ -126,7 +126,7 @@ def _deadline(facts: Facts, today: date) -> Term:
     takes = "its duration is unknown" if facts.takes_days is None else f"it takes {_days(facts.takes_days)}"
     title = f"Deadline in {left:.0f} d" if left >= 0 else f"Deadline {-left:.0f} d ago"
     spare = f"{_days(slack)} to spare" if slack >= 0 else f"{_days(-slack)} short"
-    why = f"{takes.capitalize()}: {spare}. A point for each day fewer than {DEADLINE_DAYS:g}."
+    why = f"{takes.capitalize()}: {spare} if it started today. A point for each day fewer than {DEADLINE_DAYS:g}."
     return Term("deadline", title, round(points, 2), why)
 
 

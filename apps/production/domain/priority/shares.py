@@ -15,11 +15,11 @@ from apps.core.errors import InvalidFields, NotAllowed
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.experiment_shares import Shares, read_shares
-from apps.production.domain.forecast import Forecast
+from apps.production.domain.forecast import IF_APPROVED, Days, Forecast, expected_class, forecast_of
 from apps.production.domain.priority.listing import starts_behind
 from apps.production.domain.priority.manual_moves import check_version, note_change
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
-from apps.production.domain.priority.ranks import is_in_line
+from apps.production.domain.priority.ranks import is_in_line, rank_of
 from apps.production.domain.priority.rescoring import (
     facts_of,
     lock_queue,
@@ -28,7 +28,7 @@ from apps.production.domain.priority.rescoring import (
 from apps.production.domain.priority.score import sort_key, terms_of, total
 from apps.production.domain.priority.what_if import Shift, if_shares
 from apps.production.domain.reasons import checked_reason
-from apps.production.enums import RequestedPriority, RequestState
+from apps.production.enums import SIGNED, RequestedPriority, RequestState
 from apps.production.models import MAX_WEIGHT, ExperimentShare, QueueEntry, Request
 from apps.production.permissions import may_set_shares
 
@@ -134,42 +134,85 @@ class Prospect:
 
 def prospects_if_approved(request: Request, estimate: Estimate, *, at: datetime) -> dict[str, Prospect]:
     """Return by class what a request with this estimate would have if it were approved now."""
-    size, days = estimate.core_seconds, estimate.days
-    entry = QueueEntry(
-        request=request,
-        core_seconds=size.mid if size else None,
-        days_low=days.low if days else None,
-        days=days.mid if days else None,
-        days_high=days.high if days else None,
-    )
-    return _prospects(entry, RequestedPriority.values, at)
+    entry = _entry_if_approved(request, estimate)
+    found = _prospects([(entry, name) for name in RequestedPriority.values], at, assumption=IF_APPROVED)
+    return dict(zip(RequestedPriority.values, found, strict=True))
+
+
+def forecasts_if_approved(estimates: Sequence[tuple[Request, Estimate]], *, at: datetime) -> list[Forecast]:
+    """Return what each request would have if it alone were approved now as requested, in a fixed number of queries."""
+    entries = [_entry_if_approved(request, estimate) for request, estimate in estimates]
+    found = _prospects([(entry, expected_class(entry.request)) for entry in entries], at, assumption=IF_APPROVED)
+    return [prospect.forecast for prospect in found]
+
+
+def with_expected_end(estimate: Estimate, request: Request, *, start: Days | None, at: datetime) -> Estimate:
+    """Return the estimate with the end that all pages show, and its expected `start`, if known.
+
+    Before the approval, both are those if it were approved now as requested.
+    """
+    if request.state not in SIGNED:
+        return estimate.with_forecast(forecasts_if_approved([(request, estimate)], at=at)[0])
+    forecast = forecast_of(request)
+    return estimate.with_forecast(replace(forecast, start=start)) if forecast else replace(estimate, begins=start)
 
 
 def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]:
     """Return what a queued request has in its class, and would have in each higher one; empty if there is none."""
     classes = RequestedPriority.values
-    own = classes.index(request.priority_class or RequestedPriority.NORMAL)
+    own = classes.index(expected_class(request))
     entry: QueueEntry | None = getattr(request, "queue_entry", None)
     if entry is None or not entry.is_queued or not is_in_line(request) or len(classes[own:]) < 2:
         return {}
-    return _prospects(entry, classes[own:], at)
+    found = dict(zip(classes[own:], _prospects([(entry, name) for name in classes[own:]], at), strict=True))
+    # In its own class it has what is stored, which may rest on a manual move or on a free cluster.
+    rank, stored = rank_of(request), forecast_of(request)
+    if rank is not None and stored is not None:
+        found[classes[own]] = Prospect(rank, stored)
+    return found
+
+
+def request_of_draft(request: Request | None, experiment: Experiment, content: RequestContent) -> Request:
+    """Return an unsaved request with what its place in the queue would depend on."""
+    return Request(
+        pk=request.pk if request else None,
+        experiment=experiment,
+        deadline=content.deadline,
+        requested_priority=content.requested_priority,
+        priority_class=request.priority_class if request else "",
+        priority=request.priority if request else None,
+        submitted_at=request.submitted_at if request else None,
+    )
 
 
 def prospects_of_draft(
     experiment: Experiment, content: RequestContent, estimate: Estimate, *, request: Request | None, at: datetime
 ) -> dict[str, Prospect]:
     """Return by class what a request with this content would have if it were approved in it now."""
-    pk = request.pk if request else None
-    return prospects_if_approved(Request(pk=pk, experiment=experiment, deadline=content.deadline), estimate, at=at)
+    return prospects_if_approved(request_of_draft(request, experiment, content), estimate, at=at)
 
 
-def _prospects(entry: QueueEntry, classes: Sequence[str], at: datetime) -> dict[str, Prospect]:
-    ahead = _ahead_of(entry, classes, entry.request.priority, at)
-    starts = starts_behind(entry.request, [startable for _, startable in ahead.values()], at=at)
-    return {
-        name: Prospect(before + 1, forecast_of_queued(entry, start, at=at))
-        for (name, (before, _)), start in zip(ahead.items(), starts, strict=True)
-    }
+def _entry_if_approved(request: Request, estimate: Estimate) -> QueueEntry:
+    size, days = estimate.core_seconds, estimate.days
+    return QueueEntry(
+        request=request,
+        core_seconds=size.mid if size else None,
+        days_low=days.low if days else None,
+        days=days.mid if days else None,
+        days_high=days.high if days else None,
+    )
+
+
+def _prospects(entries: Sequence[tuple[QueueEntry, str]], at: datetime, *, assumption: str = "") -> list[Prospect]:
+    """Return what each entry would have in its class, in a fixed number of queries."""
+    numbered = [(entry, name, entry.request.priority) for entry, name in entries]
+    ahead = _count_ahead(numbered, at)
+    behind = [(entry.request, startable) for (entry, _), (_, startable) in zip(entries, ahead, strict=True)]
+    starts = starts_behind(behind, at=at)
+    return [
+        Prospect(before + 1, forecast_of_queued(entry, start, at=at, priority_class=name, assumption=assumption))
+        for (entry, name), (before, _), start in zip(entries, ahead, starts, strict=True)
+    ]
 
 
 def _queued(request: Request) -> QueueEntry | None:
@@ -179,20 +222,23 @@ def _queued(request: Request) -> QueueEntry | None:
 
 def _ranks_with(entry: QueueEntry | None, classes: Sequence[str], number: int | None, at: datetime) -> dict[str, int]:
     """Return the rank of an entry with each of these classes, in one query; empty without an entry."""
-    return {name: before + 1 for name, (before, _) in _ahead_of(entry, classes, number, at).items()} if entry else {}
+    if entry is None:
+        return {}
+    ahead = _count_ahead([(entry, name, number) for name in classes], at)
+    return {name: before + 1 for name, (before, _) in zip(classes, ahead, strict=True)}
 
 
-def _ahead_of(
-    entry: QueueEntry, classes: Sequence[str], number: int | None, at: datetime
-) -> dict[str, tuple[int, int]]:
-    """Return how many requests would be ahead of an entry in each class, and how many of them can start."""
-    facts, today = facts_of(entry, read_shares()), timezone.localdate(at)
+def _count_ahead(entries: Sequence[tuple[QueueEntry, str, int | None]], at: datetime) -> list[tuple[int, int]]:
+    """Return how many requests would be ahead of each entry with this class and number, and how many can start."""
+    shares, today = read_shares(), timezone.localdate(at)
     counts = {}
-    for place, priority_class in enumerate(classes):
-        score = total(terms_of(replace(facts, priority_class=priority_class, number=number), today=today))
-        key = sort_key(score, entry.request.submitted_at or at)
+    for place, (entry, priority_class, number) in enumerate(entries):
+        facts = replace(facts_of(entry, shares), priority_class=priority_class, number=number)
+        key = sort_key(total(terms_of(facts, today=today)), entry.request.submitted_at or at)
         before = Q(sort_key__gt=key) | Q(sort_key=key, tie__lt=float(entry.request_id or math.inf))
+        if entry.request_id is not None:
+            before &= ~Q(pk=entry.request_id)
         counts[f"ahead_{place}"] = Count("pk", filter=before)
         counts[f"startable_{place}"] = Count("pk", filter=before & Q(request__state=RequestState.QUEUED))
-    found = QueueEntry.objects.filter(is_queued=True).exclude(pk=entry.request_id).aggregate(**counts)
-    return {name: (found[f"ahead_{place}"], found[f"startable_{place}"]) for place, name in enumerate(classes)}
+    found = QueueEntry.objects.filter(is_queued=True).aggregate(**counts)
+    return [(found[f"ahead_{place}"], found[f"startable_{place}"]) for place in range(len(entries))]

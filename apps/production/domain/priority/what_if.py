@@ -5,6 +5,8 @@ from copy import copy
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 
+from django.utils import timezone
+
 from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
 from apps.production.domain.experiment_shares import read_shares
@@ -31,6 +33,7 @@ class Shift(RankChange):
 
     forecast_now: Forecast
     forecast_then: Forecast
+    slack_then: Slack | None
 
     @property
     def end_now(self) -> date | None:
@@ -41,8 +44,12 @@ class Shift(RankChange):
         return self.forecast_then.end[1] if self.forecast_then.end else None
 
     @property
-    def slack_then(self) -> Slack | None:
-        return slack_of(self.request, self.forecast_then)
+    def start_now(self) -> date | None:
+        return self.forecast_now.start[1] if self.forecast_now.start else None
+
+    @property
+    def start_then(self) -> date | None:
+        return self.forecast_then.start[1] if self.forecast_then.start else None
 
 
 def if_level(request: Request, *, priority_class: str | None, priority: int | None, at: datetime) -> list[Shift]:
@@ -93,8 +100,9 @@ def _shifts(now: Sequence[QueueEntry], then: Sequence[QueueEntry], *, at: dateti
     """Return the requests that change, in their new order."""
     before, after = forecasts_in_order(now, at=at), forecasts_in_order(then, at=at)
     ranks = {entry.pk: rank for rank, entry in enumerate(now, start=1)}
-    found = [
-        Shift(entry.request, ranks[entry.pk], rank, before[entry.pk], after[entry.pk])
-        for rank, entry in enumerate(then, start=1)
-    ]
+    today = timezone.localdate(at)
+    found = []
+    for rank, entry in enumerate(then, start=1):
+        slack = slack_of(entry.request.deadline, after[entry.pk], today=today)
+        found.append(Shift(entry.request, ranks[entry.pk], rank, before[entry.pk], after[entry.pk], slack))
     return [s for s in found if (s.now, s.forecast_now.end) != (s.then, s.forecast_then.end)]

@@ -7,12 +7,14 @@ from typing import Any
 from django import template
 from django.template import Context
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from apps.core.charts import Part, share_bar
 from apps.core.web.templatetags.look import number, percent, state
 from apps.jobs.domain.totals import Sums
+from apps.production.domain.slack import slack_until
 from apps.production.models import Request
 from apps.progress.domain.stage_counts import StageProgress
 
@@ -71,12 +73,12 @@ def _end(request: Request) -> SafeString:
     """The expected end, and how far it is from the deadline."""
     if request.expected_end is None:
         return SafeString("–")
-    left = (request.deadline - request.expected_end).days if request.deadline else None
+    slack = slack_until(request.deadline, request.expected_end, today=timezone.localdate())
     day = f"{request.expected_end:%-d %b %Y}"
-    if left is None:
+    if slack is None:
         return format_html("{}", day)
-    how, kind = ("late", "late") if left < 0 else ("early", "") if left else ("on time", "")
-    words = how if not left else f"{abs(left)} day{'' if abs(left) == 1 else 's'} {how}"
+    how, kind = ("late", "late") if slack.is_late else ("early", "") if slack.days else ("on time", "")
+    words = f"{abs(slack.days)} day{'' if abs(slack.days) == 1 else 's'} {how}" if slack.days else how
     return format_html('{}<br><small class="{}">{}</small>', day, kind, words)
 
 

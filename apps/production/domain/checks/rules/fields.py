@@ -93,8 +93,9 @@ def deadline_reachable(content: RequestContent, facts: Facts) -> Iterator[Proble
         return
     early, likely, late = (f"{day:%-d %b %Y}" for day in finish)
     sure = content.deadline < finish[0]
-    begins, past_jobs = facts.estimate.begins, facts.estimate.past_jobs
+    begins, past_jobs, assumption = facts.estimate.begins, facts.estimate.past_jobs, facts.estimate.assumption
     start = f", starting about {begins[1]:%-d %b %Y}" if begins else "" if facts.estimate.ends else ", starting today"
+    start += f", {assumption}" if assumption else ""
     pace = f"At the pace of {past_jobs:,} past jobs" if past_jobs else "By the time limits of its jobs"
     yield Problem(
         "deadline",
