@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from apps.production.domain.checks import Facts, Fix, Problem, Rule, Severity, rule
-from apps.production.domain.checks.base import Offer, Other, ServiceNow, StageBefore, Window
+from apps.production.domain.checks.base import EarlierBlock, EarlierStage, Offer, Other, ServiceNow, StageBefore, Window
 from apps.production.domain.checks.registry import DRAFT, RULES, rules
 from apps.production.domain.checks.report import check_shape, run, run_checks
 from apps.production.domain.content.model import StageContent
@@ -86,6 +86,21 @@ def reading(dataset="raw", **more):
 
 def service(state="up", *windows) -> Facts:
     return facts(service_states={"samweb": ServiceNow("SAM", state, windows)})
+
+
+def before(name="reco", **changes) -> EarlierStage:
+    """A stage of an earlier request, of an hour for each job."""
+    return EarlierStage("NOVA-0001", name, **{"jobs": 4000, "wall_seconds": 3600, **changes})
+
+
+def writing(event_bytes):
+    """A stage that writes 20 million events of this size."""
+    return content(stages=(args(output_event_bytes=event_bytes),))
+
+
+def sized(written, largest) -> Facts:
+    """Facts with the estimate of a request, and the largest earlier output of its stage."""
+    return replace(with_past(written), largest_outputs={"reco": largest})
 
 
 SOON = Window("Upgrade", AT + DAY, AT + 2 * DAY)
@@ -214,6 +229,30 @@ CASES = {
         (one(), facts(offers=(Offer("a", 3 * 10**9), Offer("b", 2 * 10**9))), "stages.0.memory_bytes"),
         (one(), facts(offers=(Offer("a", 3 * 10**9), Offer("b", None)))),
     ),
+    "memory_fits_node": (
+        (one(memory_bytes=900 * 10**9), facts(largest_node_bytes=512 * 10**9), "stages.0.memory_bytes"),
+        (one(memory_bytes=512 * 10**9), facts(largest_node_bytes=512 * 10**9)),
+    ),
+    "memory_usual": (
+        (one(memory_bytes=12_000_000_001), past(), "stages.0.memory_bytes"),
+        (one(memory_bytes=12_000_000_000), past()),
+    ),
+    "jobs_usual": (
+        (one(jobs=40_001), facts(earlier_stages=(before(), before("sim", jobs=9000))), "stages.0.jobs"),
+        (one(jobs=40_000), facts(earlier_stages=(before(), before("sim", jobs=9000)))),
+    ),
+    "hours_usual": (
+        (one(jobs=2001, wall_seconds=10 * 3600), facts(earlier_stages=(before(jobs=2000),)), "stages.0.jobs"),
+        (one(jobs=2000, wall_seconds=10 * 3600), facts(earlier_stages=(before(jobs=2000),))),
+    ),
+    "disk_usual": (
+        (writing(50_001), sized(writing(50_001), 10**11), "stages.0.arguments.output_event_bytes"),
+        (writing(50_000), sized(writing(50_000), 10**11)),
+    ),
+    "run_block_usual": (
+        (monte_carlo(jobs=4100), facts(earlier_blocks=(EarlierBlock(400, 100),)), "arguments.run_block"),
+        (monte_carlo(jobs=4000), facts(earlier_blocks=(EarlierBlock(400, 100),))),
+    ),
     "services_up": ((NEEDS, service("down"), "stages.0.services"), (NEEDS, service())),
     "no_downtime": ((NEEDS, service("up", SOON), "stages.0.services"), (NEEDS, service("up", FAR))),
     "run_numbers_unique": (
@@ -334,6 +373,16 @@ def test_jobs_that_are_too_short_are_joined_by_what_past_jobs_took():
     fixed = problem.fix.applied_to(written)
     assert fixed.stages[0].jobs == 17
     assert found_by("job_length", fixed, with_past(fixed, short)) == []
+
+
+def test_unusual_figures_of_a_first_request_are_reported_too():
+    huge = stage("generation", kind="generation", memory_bytes=900 * 10**9, jobs=1_000_000, wall_seconds=8 * 3600)
+    written = of_type("monte_carlo", arguments={"run_block": "1-200"}, stages=(huge,))
+    found = {finding.rule: finding for finding in run_checks(written, FACTS)}
+    assert {"memory_usual", "jobs_usual", "hours_usual", "run_block_usual"} <= found.keys()
+    assert all(not found[name].blocks for name in ("memory_usual", "jobs_usual", "hours_usual", "run_block_usual"))
+    assert found["hours_usual"].message.startswith("8,000,000 h if every job runs to its limit.")
+    assert "200 run numbers for 1,000,000 jobs: 5,000 jobs per run." in found["run_block_usual"].message
 
 
 def test_every_rule_says_what_holds_in_one_line():

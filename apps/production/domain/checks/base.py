@@ -95,6 +95,25 @@ class StageBefore:
 
 
 @dataclass(frozen=True)
+class EarlierStage:
+    """The size of a stage of an earlier request of the experiment; the name is in lower case."""
+
+    request: str
+    name: str
+    jobs: int = 0
+    wall_seconds: int = 0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class EarlierBlock:
+    """How many run numbers an earlier request reserved, and for how many jobs."""
+
+    jobs: int
+    runs: int
+
+
+@dataclass(frozen=True)
 class Facts:
     """Everything checks may know. Only the first two fields are always set; the others may be empty."""
 
@@ -117,6 +136,14 @@ class Facts:
     releases: frozenset[str] = frozenset()
     #: By stage name in lower case.
     stages_before: Mapping[str, StageBefore] = field(default_factory=dict)
+    #: Of the newest earlier requests.
+    earlier_stages: tuple[EarlierStage, ...] = ()
+    earlier_blocks: tuple[EarlierBlock, ...] = ()
+    #: The largest output of past stages, by stage name in lower case.
+    largest_outputs: Mapping[str, int] = field(default_factory=dict)
+    #: The most that past jobs of the experiment used, and the memory of the largest node known; 0: unknown.
+    memory_used_bytes: float = 0
+    largest_node_bytes: int = 0
     #: Username of the author, if they are no longer a liaison.
     former_contact: str = ""
     #: When the release or configuration of a stage last changed, by stage position.

@@ -6,19 +6,43 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db.models import BigIntegerField, Case, Count, Exists, FilteredRelation, Func, Q, QuerySet, Value, When
-from django.db.models.fields.json import KT
+from django.db.models import (
+    BigIntegerField,
+    Case,
+    Count,
+    Exists,
+    F,
+    FilteredRelation,
+    Func,
+    Max,
+    Q,
+    QuerySet,
+    Value,
+    When,
+)
+from django.db.models.fields.json import KT, KeyTextTransform
 from django.db.models.functions import Cast, Lower
 from django.db.models.lookups import Regex
 from django.utils import timezone
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_liaison
-from apps.clusters.models import Cluster
+from apps.clusters.models import Cluster, Host
 from apps.core.domain.events import events_of
 from apps.core.models import Event
-from apps.production.domain.checks.base import Facts, Offer, Other, ServiceNow, StageBefore, Window
+from apps.production.domain.checks.base import (
+    EarlierBlock,
+    EarlierStage,
+    Facts,
+    Offer,
+    Other,
+    ServiceNow,
+    StageBefore,
+    Window,
+)
+from apps.production.domain.checks.rules.declared import ranges
 from apps.production.domain.checks.rules.declared import runs as runs_in
+from apps.production.domain.checks.rules.runs_and_seeds import NEW_RUNS
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.scan import at_point, read_scan, scan_of
 from apps.production.domain.estimates.figures import Estimate, PastStage, estimate
@@ -73,6 +97,7 @@ def facts_for(
     author = by if request is None else request.created_by
     clusters = Cluster.objects.filter(collects=True).values_list("name", "max_memory_bytes", "max_wall_seconds")
     offers = [Offer(name, memory, wall) for name, memory, wall in clusters]
+    earlier_stages, earlier_blocks = _sizes(earlier)
     undefined = DatasetPart.objects.filter(request=request, defined_at=None)
     completed: Any = StageHistory.objects.filter(request=request).exclude(last_completed_at=None)
     return Facts(
@@ -88,6 +113,11 @@ def facts_for(
         listing_fault=file_list_fault() if content.workflow.takes_files else "",
         releases=_releases(content, earlier),
         stages_before=_stages_before(content, earlier),
+        earlier_stages=earlier_stages,
+        earlier_blocks=earlier_blocks,
+        largest_outputs=_largest_outputs(past, datasets or {}),
+        memory_used_bytes=_memory_used(experiment),
+        largest_node_bytes=_largest_node(),
         former_contact=author.username if author and not is_liaison(author, experiment.pk) else "",
         changed_at={} if request is None else _changed_at(request),
         completed_at=dict(completed.values_list("name", "last_completed_at")),
@@ -219,6 +249,40 @@ def _stages_before(content: RequestContent, earlier: QuerySet[Request]) -> Mappi
         if slug is not None:
             needed[name][slug] += count
     return {name: StageBefore(count, needed[name]) for name, count in times.items()}
+
+
+def _sizes(earlier: QuerySet[Request]) -> tuple[tuple[EarlierStage, ...], tuple[EarlierBlock, ...]]:
+    """Return the sizes of the stages and run blocks of the newest earlier requests, in one query."""
+    latest = earlier.order_by("-created_at", "-pk")[:MOST_BEFORE].values("pk")
+    rows: Any = Stage.objects.filter(request__in=latest).order_by("request", "position")
+    rows = rows.annotate(block=KeyTextTransform(NEW_RUNS, "request__arguments"))
+    columns = ("request__key", "name", "position", "jobs", "wall_seconds", "memory_bytes", "block")
+    stages, blocks = [], []
+    for key, name, position, jobs, wall, memory, block in rows.values_list(*columns):
+        stages.append(EarlierStage(key, name.casefold(), jobs or 0, wall or 0, memory or 0))
+        if position == 0 and block:
+            blocks.append(EarlierBlock(jobs or 0, sum(last - first + 1 for first, last in ranges(block))))
+    return tuple(stages), tuple(blocks)
+
+
+def _largest_outputs(past: Mapping[str, list[PastStage]], datasets: Mapping[str, Dataset]) -> dict[str, int]:
+    """Return the size of the largest output in the catalogue of past stages, by their name."""
+    largest: dict[str, int] = {}
+    for name, rows in past.items():
+        written = [datasets[row.output_dataset] for row in rows if row.output_dataset in datasets]
+        largest[name] = max((dataset.size_bytes or 0 for dataset in written), default=0)
+    return largest
+
+
+def _memory_used(experiment: Experiment) -> float:
+    """Return the most memory that 90% of the jobs of a past stage of the experiment used at most; 0 if unknown."""
+    used = StageHistory.objects.filter(experiment=experiment).aggregate(most=Max(F("memory_bytes__4")))
+    return used["most"] or 0.0
+
+
+def _largest_node() -> int:
+    """Return the memory of the largest node of the clusters whose jobs are collected; 0 if none is known."""
+    return Host.objects.filter(cluster__collects=True).aggregate(most=Max("memory_bytes"))["most"] or 0
 
 
 def _changed_at(request: Request) -> Mapping[int, datetime]:

@@ -15,9 +15,10 @@ from apps.production.domain.checks.rules import (
     runs_and_seeds,
     scans,
     services,
+    unusual,
 )
 
-_MODULES = (draft, fields, chain, jobs, keep_up, scans, runs_and_seeds, datasets, services, releases)
+_MODULES = (draft, fields, chain, jobs, unusual, keep_up, scans, runs_and_seeds, datasets, services, releases)
 RULES: Registry[Rule] = Registry(
     group="opsportal.request_checks",
     builtins={
