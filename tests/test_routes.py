@@ -327,7 +327,6 @@ EXPECTED = {
     "production:request-import": "nyynnn",
     "production:request-list": ALL,
     "production:request-new": "nyynnn",
-    "production:request-next-names": REQUESTER,
     "production:request-split": REQUESTER,
     "production:request-start": "nyynnn",
     "production:rules": ALL,

@@ -74,13 +74,17 @@ if (sections) {
 if (form) {
   const note = document.querySelector("#autosave");
   const WAIT = 2000;
+  // A browser sends at most 64 KiB for pages that are left; a field takes about 150 bytes beside its value.
+  const KEPT = 60_000, FIELD_SIZE = 150;
   const type = form.elements.workflow;
   const shownType = form.elements.shown_workflow?.value;
-  let timer, running, stopped = false, moved = false, inputs = 0;
+  let timer, running, stopped = false, moved = false, failed = false, leaving = false;
+  // How many inputs were made, and how many of them the last save has sent.
+  let inputs = 0, sentInputs = 0;
 
-  const say = (text, failed = false) => {
+  const say = (text, isProblem = false) => {
     note.textContent = text;
-    note.classList.toggle("problem", failed);
+    note.classList.toggle("problem", isProblem);
   };
 
   // The new form is now the form of its draft. A draft of another experiment has another key: its page is loaded, unless
@@ -98,13 +102,18 @@ if (form) {
 
   const save = async () => {
     const sent = new FormData(form), typed = inputs;
+    sentInputs = typed;
+    failed = true;
     sent.set("do", "autosave");
     if (formToken()) sent.set("csrfmiddlewaretoken", formToken());
     say("saving…");
     try {
-      const response = await fetch(form.action, { method: "POST", body: sent, redirect: "error" });
+      // The browser finishes a small request even if the page is left meanwhile.
+      const size = [...sent.values()].reduce((sum, value) => sum + 2 * value.length + FIELD_SIZE, 0);
+      const response = await fetch(form.action, { method: "POST", body: sent, redirect: "error", keepalive: size < KEPT });
       const answer = await response.json();
       if (answer.saved) {
+        failed = false;
         form.elements.version.value = answer.version;
         become(answer, typed);
         say(`${answer.key} saved ${answer.saved}`);
@@ -123,14 +132,51 @@ if (form) {
     running = mine;
   };
 
+  // Another type is chosen but its fields are not shown yet: that is no request to save.
+  const mayBeSaved = () => !stopped && (!type || type.value === shownType);
   const later = () => {
     inputs += 1;
-    // Another type is chosen but its fields are not shown yet: that is no request to save.
-    if (type && type.value !== shownType) return;
     clearTimeout(timer);
-    if (!stopped) timer = setTimeout(start, WAIT);
+    if (mayBeSaved()) timer = setTimeout(start, WAIT);
   };
   form.addEventListener("input", later);
+
+  // Input that could not be sent is sent once the user has logged in again, or the connection is back.
+  const saveNow = () => {
+    clearTimeout(timer);
+    if (mayBeSaved() && ((failed && !running) || inputs > sentInputs)) start();
+  };
+  document.body.addEventListener("refresh", saveNow);
+
+  // A page that is left saves first. It asks only if that is impossible: after a failed save, or while another one runs.
+  window.addEventListener("beforeunload", (event) => {
+    if (leaving) return;
+    const isUnsent = inputs > sentInputs;
+    if ((failed && !running) || (isUnsent && (running || !mayBeSaved()))) event.preventDefault();
+    else if (isUnsent) saveNow();
+  });
+  window.addEventListener("pagehide", () => { if (!leaving && !running && inputs > sentInputs) saveNow(); });
+
+  window.addEventListener("pageshow", () => { leaving = false; });
+
+  // A link or another form waits for the save, so that the next page shows what was typed.
+  const saveBefore = async (event, go) => {
+    saveNow();
+    if (!running) return;
+    event.preventDefault();
+    await running;
+    go();
+  };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("a[href]");
+    const isPlain = event.button === 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
+    if (!link || !isPlain || event.defaultPrevented || link.target || link.pathname === location.pathname) return;
+    saveBefore(event, () => location.assign(link.href));
+  });
+  document.addEventListener("submit", (event) => {
+    if (event.target === form || event.defaultPrevented) return;
+    saveBefore(event, () => event.target.requestSubmit(event.submitter));
+  });
 
   // A button waits for the save that is under way, so that no draft is made twice and no version is stale. It is pressed
   // again in a task of its own: a form ignores what is asked of it while it tells of being submitted. The panel of the
@@ -138,6 +184,7 @@ if (form) {
   let pressed, waits = false;
   form.addEventListener("submit", (event) => {
     clearTimeout(timer);
+    leaving = true;
     if (!running) return;
     event.preventDefault();
     pressed = event.submitter;

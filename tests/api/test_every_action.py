@@ -40,7 +40,6 @@ DONE_BY = {
     "production:request-edit": "api:request-detail",
     "production:request-import": "api:request-import-yaml",
     "production:request-new": "api:request-list",
-    "production:request-next-names": "api:request-next-names",
     "production:request-split": "api:request-split",
     "production:shares": "api:shares",
     "production:signature-withdraw": "api:request-withdraw-signature",

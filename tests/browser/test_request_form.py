@@ -4,6 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from apps.production.domain.content.stages import content_of
+from apps.production.domain.lineage.clones import clone_request
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.versions import load_builtin_workflows
 from apps.production.models import Request
@@ -45,6 +46,77 @@ def test_button_pressed_while_it_is_saved_makes_one_draft(transactional_db, nova
     page.get_by_text("Saved NOVA-0001 as a draft.").wait_for()
     assert Request.objects.count() == 1
     assert page.problems == []
+
+
+def title_of(made: Request) -> str:
+    return Request.objects.get(pk=made.pk).title
+
+
+def test_draft_is_saved_when_its_page_is_left_at_once(transactional_db, nova, liaison, open_as):
+    made = draft(liaison, nova)
+    page = open_as(liaison)
+    page.goto(f"/requests/{made.key}/edit/")
+    page.get_by_label("Title").fill("Left by a link")
+    page.get_by_role("link", name=f"Back to {made.key}").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Left by a link")
+
+    page.go_back()
+    page.get_by_label("Title").fill("Left by another address")
+    with page.expect_request(lambda request: "autosave" in (request.post_data or "")):
+        page.goto("/services/")
+    page.wait_for_timeout(500)
+    assert title_of(made) == "Left by another address"
+
+    page.goto(f"/requests/{made.key}/edit/")
+    page.get_by_label("Title").fill("Left by logging out")
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_label("Password").wait_for()
+    assert title_of(made) == "Left by logging out"
+    assert page.problems == []
+
+
+def test_page_with_input_that_cannot_be_saved_asks_before_it_is_left(transactional_db, nova, liaison, open_as):
+    made = draft(liaison, nova)
+    page = open_as(liaison)
+    page.goto(f"/requests/{made.key}/edit/")
+    page.locator("#stage-1 > .fold > summary").press("Enter")
+    page.get_by_label("Title").fill("Typed")
+    page.get_by_label("Events").first.fill("many")
+    page.get_by_text("Not saved yet.").wait_for()
+    questions = []
+
+    def stay(dialog):
+        questions.append(dialog.type)
+        dialog.dismiss()
+
+    page.once("dialog", stay)
+    page.get_by_role("link", name=f"Back to {made.key}").click()
+    expect(page.get_by_label("Title")).to_have_value("Typed")
+    page.wait_for_timeout(300)
+    assert questions == ["beforeunload"]
+    assert page.url.endswith("/edit/")
+
+
+def test_rename_on_a_clone_keeps_what_is_typed(transactional_db, nova, liaison, open_as):
+    copy, _ = clone_request(request=draft(liaison, nova), by=liaison, at=AT)
+    page = open_as(liaison)
+    page.goto(f"/requests/{copy.key}/edit/")
+    page.get_by_label("Title").fill("Typed before Rename")
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_text("with new names for its output datasets").wait_for()
+    expect(page.get_by_label("Title")).to_have_value("Typed before Rename")
+    expect(page.get_by_label("Output dataset").first).to_have_value("nova.mc.generation_v2")
+    assert title_of(copy) == "Typed before Rename"
+
+
+def test_enter_in_a_field_saves_the_draft(transactional_db, nova, liaison, open_as):
+    made = draft(liaison, nova)
+    page = open_as(liaison)
+    page.goto(f"/requests/{made.key}/edit/")
+    page.get_by_label("Title").fill("Entered")
+    page.get_by_label("Title").press("Enter")
+    page.get_by_text(f"Saved {made.key} as a draft. It is not submitted yet.").wait_for()
+    assert title_of(made) == "Entered"
 
 
 def test_stage_moves_by_keyboard(transactional_db, nova, liaison, open_as):
@@ -170,6 +242,8 @@ def test_login_that_ends_while_one_types_loses_nothing(javascript, transactional
         dialog.get_by_label("Password").fill(PASSWORD)
         dialog.get_by_role("button", name="Log in").click()
         expect(dialog).to_have_count(0)
+        expect(page.locator("#autosave")).to_contain_text(f"{made.key} saved")
+        assert Request.objects.get().title == "Typed after the end"
         page.get_by_role("button", name="Save draft").first.click()
     else:
         page.get_by_role("button", name="Save draft").first.click()

@@ -14,6 +14,7 @@ from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.declaration import builtin_texts
 from apps.production.domain.types.versions import load_builtin_workflows, newest_version, save_workflow, workflow_of
 from apps.production.models import Request, RequestTemplate, WorkflowType, WorkflowVersion
+from apps.production.web.forms.request import typed
 from tests.factories.requests import AT, content, draft, stage
 from tests.factories.workflows import monte_carlo
 
@@ -68,9 +69,13 @@ def test_outputs_of_a_clone_get_new_names_along_the_chain(nova, liaison, browse)
     page = browse(liaison).get(f"/requests/{copy.key}/edit/").content.decode()
     assert "nova.mc.a_v2" in page
 
-    browse(liaison).post(f"/requests/{copy.key}/next-names/")
+    form = dict(typed(content_of(copy), version=copy.version, experiment="NOVA").lists())
+    form |= {"title": "Typed before Rename", "do": "rename"}
+    browse(liaison).post(f"/requests/{copy.key}/edit/", form)
 
-    stages = content_of(Request.objects.get(pk=copy.pk)).stages
+    copy = Request.objects.get(pk=copy.pk)
+    assert copy.title == "Typed before Rename"
+    stages = content_of(copy).stages
     assert [(s.input_dataset, s.output_dataset) for s in stages] == [
         ("", "nova.mc.a_v2"),
         ("nova.mc.a_v2", "nova.mc.b_v2"),

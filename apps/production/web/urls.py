@@ -31,7 +31,6 @@ urlpatterns = [
     path("requests/templates/<int:number>/rename/", templates.rename_template, name="template-rename"),
     path("requests/templates/<int:number>/delete/", templates.delete_template, name="template-delete"),
     path("requests/<str:key>/clone/", templates.clone, name="request-clone"),
-    path("requests/<str:key>/next-names/", templates.next_names, name="request-next-names"),
     path("requests/<str:key>/template/", templates.make_template, name="template-make"),
     path("requests/import/", exchange.import_page, name="request-import"),
     path("requests/<str:key>/yaml/", exchange.download, name="request-yaml"),

@@ -30,7 +30,7 @@ from apps.production.domain.discussion import threads_of
 from apps.production.domain.estimates.figures import NO_ESTIMATE
 from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.lifecycle.moves import submit_request
-from apps.production.domain.lineage.clones import LeftOut, Refit, fit, taken_names
+from apps.production.domain.lineage.clones import LeftOut, Refit, fit, taken_names, with_next_names
 from apps.production.domain.lineage.templates import content_from, templates_for
 from apps.production.domain.requests.drafts import save_draft, save_new
 from apps.production.domain.requests.status import last_return, notes_on_fields
@@ -54,6 +54,8 @@ from apps.production.web.views.checks import (
 #: The button that applies every fix that the checks offer, and how many of them its message names.
 FIX_ALL = "fix-all"
 MOST_NAMED = 5
+#: The button that gives the outputs of a clone new names.
+RENAME = "rename"
 #: The buttons that switch the type, and that do so although it leaves something out.
 SWITCH, CONFIRM = "workflow", "workflow-confirm"
 SWITCHES = (SWITCH, CONFIRM)
@@ -246,7 +248,8 @@ class FormPage:
         if action.startswith("fix"):
             self._report_fixes(saved)
             return redirect(f"{edit}?check=1&touched=#checks")
-        messages.success(self.request, f"Saved {saved} as a draft. It is not submitted yet.")
+        renamed = " with new names for its output datasets" if action == RENAME else ""
+        messages.success(self.request, f"Saved {saved} as a draft{renamed}. It is not submitted yet.")
         return redirect(edit)
 
     def _report_fixes(self, saved: Request) -> None:
@@ -299,6 +302,9 @@ class FormPage:
             self.applied = found.fixes if action == FIX_ALL else [offered] if offered else []
             for fix in self.applied:
                 content = fix.applied_to(content)
+        original = self.wanted.cloned_from if self.wanted else None
+        if action == RENAME and original is not None:
+            content = with_next_names(content, content_of(original))
         how: dict[str, Any] = {
             "content": content,
             "by": self.request.user,

@@ -15,7 +15,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
 from apps.production.domain.lineage import templates as templates_module
-from apps.production.domain.lineage.clones import clone_request, take_next_names
+from apps.production.domain.lineage.clones import clone_request
 from apps.production.domain.lineage.templates import MAX_NAME, may_manage, save_template, templates_for
 from apps.production.models import RequestTemplate
 from apps.production.web.forms.request import writable_experiments
@@ -42,16 +42,6 @@ def clone(request: AuthenticatedRequest, key: str) -> HttpResponse:
             messages.warning(request, note)
         return redirect("production:request-edit", key=made.key)
     return redirect(wanted)
-
-
-@require_POST
-def next_names(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    """Rename outputs of a clone to the next version where the original writes the same names."""
-    wanted = request_or_404(request.user, key)
-    with show_errors(request):
-        take_next_names(request=wanted, by=request.user, at=timezone.now())
-        messages.success(request, "Renamed the output datasets.")
-    return redirect("production:request-edit", key=key)
 
 
 @require_safe
