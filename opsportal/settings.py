@@ -153,6 +153,7 @@ MIDDLEWARE = [
     "axes.middleware.AxesMiddleware",
     "apps.api.middleware.ETagMiddleware",
     "apps.api.middleware.IdempotencyMiddleware",
+    "apps.core.web.middleware.FormAddressMiddleware",
     "apps.core.web.middleware.HiddenCharactersMiddleware",
 ]
 

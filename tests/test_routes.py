@@ -481,9 +481,9 @@ def walk(client, world, *, search: bool) -> dict[str, Answer]:
 
 
 def visit(client, url: str):
-    """GET the address, or POST where it takes nothing else, and change nothing."""
+    """GET the address, or POST where it takes nothing else and leads back, and change nothing."""
     response = client.get(url)
-    return post_and_undo(client, url) if response.status_code == 405 else response
+    return post_and_undo(client, url) if response.status_code in (303, 405) else response
 
 
 def search_in(client, url: str) -> list:
@@ -614,3 +614,18 @@ def test_back_office_is_for_admins_alone(who, client, monkeypatch):
         urls = [reverse(name) for name in lists if name not in open_to_all | {"admin:logout"}]
         outcomes = {outcome_of(visit(client, url)) for url in urls}
         assert outcomes <= ({"y", "n"} if role == "admin" else {"login"}), role
+
+
+def test_address_that_only_takes_a_form_leads_back_to_a_page(world, client, admin):
+    client.force_login(admin)
+    lost = {}
+    names = EXPECTED.keys() - {"accounts:logout", "submission:retry-act"}  # there is no batch of retries
+    urls = [address(world, route) for route in ROUTES if route.name in names and not route.name.startswith("api:")]
+    led_back = [url for url in urls if client.get(url).status_code == 303]
+    lost = {
+        url: answer.status_code
+        for url in led_back
+        if (answer := client.get(url, follow=True)).status_code not in (200, 403)
+    }
+    assert len(led_back) > 30
+    assert lost == {}

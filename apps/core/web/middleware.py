@@ -1,14 +1,16 @@
-"""Refuse malformed and large requests, find the client's address, forbid caching, show hidden characters of pages."""
+"""Refuse malformed and large requests, find the client's address, forbid caching, lead back from forms' addresses."""
 
 import logging
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.urls import Resolver404, resolve
 from django.utils.cache import patch_cache_control
 from django.utils.deprecation import MiddlewareMixin
 
@@ -83,6 +85,30 @@ class TrustedProxyMiddleware(MiddlewareMixin):
         address = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip()
         with suppress(ValueError):
             request.META["REMOTE_ADDR"] = str(ip_address(address))
+
+
+class FormAddressMiddleware(MiddlewareMixin):
+    """Lead from an address that only takes a form to the page above it.
+
+    A form with an error, and a login in between, leave the browser at such an address: a reload asks for it by GET.
+    """
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        is_page = request.method in ("GET", "HEAD") and not request.path.startswith("/api/")
+        if response.status_code != HTTPStatus.METHOD_NOT_ALLOWED or not is_page:
+            return response
+        return HttpResponseRedirect(_page_above(request.path_info), status=HTTPStatus.SEE_OTHER)
+
+
+def _page_above(path: str) -> str:
+    """Return the address of the nearest page whose route is the beginning of that of this path."""
+    parts, route = path.strip("/").split("/"), resolve(path).route.split("/")
+    for length in range(len(parts) - 1, 0, -1):
+        above = f"/{'/'.join(parts[:length])}/"
+        with suppress(Resolver404):
+            if resolve(above).route.rstrip("/").split("/") == route[:length]:
+                return above
+    return "/"
 
 
 class HiddenCharactersMiddleware(MiddlewareMixin):
