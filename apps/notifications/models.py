@@ -146,11 +146,15 @@ class Message(models.Model):
         return f"message {self.pk}"
 
 
+#: Pages of what a notification is about that has no column of its own.
+_PAGES = {"diagnosis.knownerrorchange": "diagnosis:known-error-change", "diagnosis.experimentpack": "diagnosis:pack"}
+
+
 class Notification(models.Model):
     """One event that concerns one user, as the portal lists it; `message` is its mail.
 
     It is about a request, a hold of all production or of an experiment, a failure group, jobs to retry after an
-    incident, a weekly report, or the user's own settings.
+    incident, a weekly report, a proposed known error or pack, or the user's own settings.
     """
 
     user = models.ForeignKey(_USER, on_delete=models.CASCADE, related_name="notifications")
@@ -211,4 +215,6 @@ class Notification(models.Model):
             return reverse("submission:retry-jobs", args=["incident", self.incident_id])
         if self.report is not None:
             return self.report.get_absolute_url()
+        if page := _PAGES.get(self.event.target_type):
+            return reverse(page, args=[self.event.target_id])
         return reverse("production:holds" if self.hold_id else "notifications:settings")

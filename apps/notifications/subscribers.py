@@ -5,6 +5,9 @@ from apps.core.models import Event
 from apps.notifications.domain.notifications import notify
 
 
-@subscribe("notifications.notify", "request.*", "hold.*", "group.*", "impact.*", "report.weekly")
+@subscribe(
+    "notifications.notify",
+    *("request.*", "hold.*", "group.*", "impact.*", "known_error.*", "pack.*", "report.weekly"),
+)
 def on_event(event: Event) -> None:
     notify(event=event)

@@ -80,7 +80,11 @@ def test_triage_is_for_those_who_work_on_all_its_experiments(fail, shifter, liai
         groups.assign_group(group=group, owner=other_liaison.username, by=shifter, at=now)
     resolved = FailureGroup(pk=group.pk, status=GroupStatus.RESOLVED)
     with pytest.raises(InvalidTransition):
-        groups.set_status(group=resolved, status=GroupStatus.MUTED, by=shifter, at=now)
+        groups.set_status(
+            group=resolved, status=GroupStatus.MUTED, by=shifter, at=now, muted_until=now + timedelta(days=1)
+        )
+    with pytest.raises(InvalidFields):
+        groups.set_status(group=group, status=GroupStatus.MUTED, by=shifter, at=now)
     with pytest.raises(InvalidFields):
         groups.set_status(group=group, status=GroupStatus.MUTED, by=shifter, at=now, muted_until=now)
     fail(experiment=dune)
@@ -129,11 +133,53 @@ def test_page_takes_notes_and_status_and_names_wrong_input(client, fail, shifter
     act = reverse("diagnosis:act-on-group", args=[group.pk])
     assert client.post(act, {"do": "note", "text": " "}).status_code == 400
     client.post(act, {"do": "note", "text": "<b>Pool</b> restarted"})
+    assert client.post(act, {"do": "muted"}).status_code == 400
+    assert client.get(act).url == group.get_absolute_url(), "a reload after an error leads to the page"
     client.post(act, {"do": "muted", "days": "2"})
     html = client.get(group.get_absolute_url()).content.decode()
     assert "&lt;b&gt;Pool&lt;/b&gt; restarted" in html
     assert "muted until" in html
     assert "Auth failed" not in client.get(reverse("diagnosis:failures")).content.decode().partition("<main")[2]
+    assert ">Unmute</button>" in html
+    client.post(act, {"do": "known"})
+    group.refresh_from_db()
+    assert (group.status, group.muted_until) == ("known", None)
+
+
+@pytest.mark.parametrize("button", [{"do": "assign"}, {"do": "known"}, {"do": "resolved"}, {"do": "muted", "days": 7}])
+def test_every_button_of_the_triage_adds_the_note_typed_beside_it(button, client, fail, shifter):
+    fail()
+    group = FailureGroup.objects.get()
+    client.force_login(shifter)
+    client.post(reverse("diagnosis:act-on-group", args=[group.pk]), {**button, "text": "Pool restarted"})
+    group.refresh_from_db()
+    assert group.status != GroupStatus.NEW
+    assert [note.text for note in group.notes.all()] == ["Pool restarted"]
+
+
+def test_stale_page_overwrites_no_status(client, fail, shifter, approver):
+    fail()
+    group = FailureGroup.objects.get()
+    client.force_login(shifter)
+    page = client.get(group.get_absolute_url())
+    seen_at = page.context["form"].initial["seen_at"]
+    listed_at = client.get(reverse("diagnosis:failures")).context["seen_at"].isoformat()
+    groups.set_status(group=group, status=GroupStatus.RESOLVED, by=approver, at=timezone.now())
+
+    stale = {"do": "known", "text": "Still fails", "seen_at": seen_at}
+    answer = client.post(reverse("diagnosis:act-on-group", args=[group.pk]), stale)
+    assert answer.status_code == 409
+    assert "changed by another user in the meantime: it is now resolved" in answer.text
+    assert "Still fails" in answer.text, "the note is kept"
+    several = {"do": "known", "group": group.pk, "seen_at": listed_at}
+    client.post(reverse("diagnosis:act-on-groups"), several)
+    group.refresh_from_db()
+    assert (group.status, group.notes.count()) == ("resolved", 0)
+
+    fresh = stale | {"seen_at": answer.context["form"].data["seen_at"]}
+    assert client.post(reverse("diagnosis:act-on-group", args=[group.pk]), fresh).status_code == 302
+    group.refresh_from_db()
+    assert (group.status, group.notes.count()) == ("known", 1)
 
 
 def test_release_of_which_most_jobs_fail_is_a_group(client, fail, shifter, nova):

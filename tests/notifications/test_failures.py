@@ -3,11 +3,15 @@
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 
 from apps.core.domain.events import publish
 from apps.core.enums import Group
 from apps.core.models import Event
 from apps.diagnosis.domain.causes import mark_dirty, recount_dirty_hours
+from apps.diagnosis.domain.groups import assign_group
+from apps.diagnosis.domain.known_errors.changes import decide_change, submit_change
+from apps.diagnosis.domain.packs.changes import propose_pack
 from apps.diagnosis.models import FailureGroup
 from apps.jobs.domain.records import hour_of
 from apps.notifications.domain.notifications import visible_notifications
@@ -20,6 +24,14 @@ from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import deliver
 
 pytestmark = pytest.mark.django_db
+
+KNOWN_ERROR = {
+    "title": "Pool is read-only",
+    "category": "service",
+    "service": "dcache",
+    "role": "cause",
+    "advice": "retry",
+}
 
 
 def told():
@@ -74,3 +86,35 @@ def test_end_of_an_outage_is_told_with_the_jobs_to_retry(nova, shifter, liaison)
     assert Event.objects.get(kind="impact.retryable").reason == "samweb is back: 1 job can be retried."
     assert told() == [(shifter.username, Group.FAILURES)]
     assert Notification.objects.get().get_absolute_url() == f"/retries/incident/{incident.pk}/"
+
+
+def test_assignee_of_a_group_is_told(nova, liaison, shifter):
+    group = failed_group(nova)
+    recount_dirty_hours()
+    assign_group(group=group, owner=liaison.username, by=shifter, at=AT)
+    deliver()
+    assert told() == [(liaison.username, Group.TURN)]
+    assert Notification.objects.get().get_absolute_url() == group.get_absolute_url()
+    assign_group(group=group, owner=shifter.username, by=shifter, at=AT)
+    deliver()
+    assert Notification.objects.count() == 1, "nobody is told what they did themselves"
+
+
+def test_approvers_are_told_of_a_proposed_known_error_and_its_author_of_the_decision(liaison, approver, shifter):
+    values = KNOWN_ERROR | {"regex": "pool [0-9]+ is read-only", "example": "pool 7 is read-only"}
+    change = submit_change(known_error="POOL", values=values, by=liaison, at=AT, reason="Seen twice.")
+    deliver()
+    assert told() == [(approver.username, Group.TURN)]
+    assert Notification.objects.get().get_absolute_url() == change.get_absolute_url()
+    assert visible_notifications(approver).exists()
+    decide_change(change=change, approve=False, by=approver, at=AT, reason="Too general.")
+    deliver()
+    assert told() == sorted([(approver.username, Group.TURN), (liaison.username, Group.OUTCOME)])
+
+
+def test_approvers_are_told_of_a_proposed_pack(nova, liaison, approver):
+    sample = (settings.BASE_DIR / "docs" / "experiment-pack.yaml").read_text()
+    proposed = propose_pack(text=sample, by=liaison, at=AT, reason="Our first one.")
+    deliver()
+    assert told() == [(approver.username, Group.TURN)]
+    assert Notification.objects.get().get_absolute_url() == proposed.get_absolute_url()

@@ -142,7 +142,9 @@ class StatusSerializer(serializers.Serializer):
         choices=[GroupStatus.KNOWN, GroupStatus.RETRIED, GroupStatus.RESOLVED, GroupStatus.MUTED]
     )
     reason = serializers.CharField(max_length=4000, required=False, default="")
-    muted_until = serializers.DateTimeField(required=False, default=None, allow_null=True)
+    muted_until = serializers.DateTimeField(
+        required=False, default=None, allow_null=True, help_text="When the mute ends; only `muted` needs it."
+    )
 
 
 class NoteSerializer(serializers.Serializer):

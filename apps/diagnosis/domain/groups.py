@@ -12,7 +12,7 @@ from apps.accounts.models import Principal, User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.events import publish
 from apps.core.domain.workflow import move
-from apps.core.errors import InvalidFields, NotAllowed
+from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.diagnosis.domain.fingerprints import Fingerprint
 from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupKind, GroupStatus, VerdictKind
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, GroupNote, Verdict
@@ -155,6 +155,12 @@ def _check_may_triage(user: User, group: FailureGroup) -> None:
         raise NotAllowed("Only the OPG, and liaisons of all experiments in the group, can change it.")
 
 
+def _check_is_as_seen(group: FailureGroup, seen_at: datetime | None) -> None:
+    if seen_at is not None and group.status_at > seen_at:
+        state = group.get_status_display().lower()
+        raise StaleState(f"{group} was changed by another user in the meantime: it is now {state}. Check it again.")
+
+
 @transaction.atomic
 def set_status(
     *,
@@ -164,12 +170,17 @@ def set_status(
     at: datetime,
     reason: str = "",
     muted_until: datetime | None = None,
+    seen_at: datetime | None = None,
 ) -> FailureGroup:
-    """Mark a group as known, retried, resolved or muted.
+    """Mark a group as known, retried, resolved, or muted until a time.
 
-    Raises `NotAllowed`, `InvalidTransition`, `StaleState`, and `InvalidFields` for a mute that ends in the past.
+    `seen_at` is when the user saw its status; None for now. Raises `NotAllowed`, `InvalidTransition`, `StaleState`, and
+    `InvalidFields` for a mute without an end, or with one in the past.
     """
     _check_may_triage(by, group)
+    _check_is_as_seen(group, seen_at)
+    if status == GroupStatus.MUTED and muted_until is None:
+        raise InvalidFields({"muted_until": ["Enter how long it is muted."]})
     if muted_until is not None and muted_until <= at:
         raise InvalidFields({"muted_until": [f"Choose a time after {timezone.localtime(at):%d %b %Y %H:%M}."]})
     if status not in {GroupStatus.KNOWN, GroupStatus.RETRIED, GroupStatus.RESOLVED, GroupStatus.MUTED}:
@@ -180,15 +191,22 @@ def set_status(
 
 
 @transaction.atomic
-def assign_group(*, group: FailureGroup, owner: str, by: User, at: datetime, reason: str = "") -> FailureGroup:
-    """Assign a group to a user. Raises `NotAllowed`, `InvalidFields` for an unknown user, `InvalidTransition`."""
+def assign_group(
+    *, group: FailureGroup, owner: str, by: User, at: datetime, reason: str = "", seen_at: datetime | None = None
+) -> FailureGroup:
+    """Assign a group to a user, who is notified. `seen_at` is when `by` saw its status; None for now.
+
+    Raises `NotAllowed`, `InvalidFields` for an unknown user, `InvalidTransition`, `StaleState`.
+    """
     _check_may_triage(by, group)
+    _check_is_as_seen(group, seen_at)
     user = User.objects.filter(username=owner, is_active=True).first()
     if user is None:
         raise InvalidFields({"owner": [f"There is no active user “{owner}”."]})
     if not visible_groups(user).filter(pk=group.pk).exists():
         raise InvalidFields({"owner": [f"{owner} may not see this group."]})
-    change_status(group=group, status=GroupStatus.ASSIGNED, by=by, at=at, reason=reason or owner, owner=owner)
+    old = move(group, to=GroupStatus.ASSIGNED, transitions=GROUP_MOVES, field="status", status_at=at, owner=owner)
+    publish(kind="group.assigned", target=group, by=by, at=at, old=old, new=owner, reason=reason.strip())
     return group
 
 

@@ -1,6 +1,6 @@
 """Forms to correct a verdict and to triage failure groups."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django import forms
 
@@ -29,5 +29,18 @@ class GroupForm(forms.Form):
 
     do = forms.ChoiceField(choices=[(name, name) for name in DONE])
     owner = forms.CharField(max_length=150, required=False, help_text="Username.")
-    text = forms.CharField(max_length=4000, required=False, label="Note", widget=forms.Textarea(attrs={"rows": 2}))
-    days = forms.IntegerField(min_value=1, max_value=365, required=False, label="Days")
+    text = forms.CharField(
+        max_length=4000,
+        required=False,
+        label="Note",
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="Every button adds it.",
+    )
+    days = forms.IntegerField(min_value=1, max_value=365, required=False, label="Mute for days")
+    seen_at = forms.DateTimeField(required=False, widget=forms.HiddenInput)
+
+    def clean(self) -> dict[str, Any]:
+        data: dict[str, Any] = super().clean() or self.cleaned_data
+        if data.get("do") == "muted" and not data.get("days") and "days" not in self.errors:
+            self.add_error("days", "Enter how many days it is muted.")
+        return data

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.paginator import Paginator
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -42,6 +43,8 @@ VIEWS = {
     "muted": "Muted",
 }
 PAGE_SIZE, JOBS_SHOWN, EVENTS_SHOWN, EVIDENCE_SHOWN, BULK = 25, 20, 50, 6, 100
+#: For how many days a group is muted, unless the user enters another number.
+MUTE_DAYS = 7
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,8 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
         "core_seconds": sum(row.core_seconds for row in everything),
         "query": period.jobs_query(),
         "last_decided_at": last_decided_at(),
+        "seen_at": timezone.now(),
+        "mute_days": MUTE_DAYS,
     }
     return render(request, "diagnosis/failures.html", context)
 
@@ -142,10 +147,11 @@ def _page(request: AuthenticatedRequest, found: FailureGroup, form: GroupForm | 
         "known_error": KnownError.objects.filter(pk=found.cause).first() if found.cause else None,
         "notes": found.notes.all(),
         "events": events_of(found).order_by("-id")[:EVENTS_SHOWN],
-        "form": form or GroupForm(initial={"owner": found.owner or request.user.username}),
+        "form": form or GroupForm(initial=_initial(found, request.user)),
         "moves": _moves(found),
     }
-    return render(request, "diagnosis/group.html", context, status=400 if form else 200)
+    status = (400 if form.errors else 409) if form else 200
+    return render(request, "diagnosis/group.html", context, status=status)
 
 
 def _make_known(found: FailureGroup, evidence: Sequence[Evidence]) -> str:
@@ -168,10 +174,14 @@ def _evidence(example: Verdict) -> list[Evidence]:
     return list(by_line.values())[:EVIDENCE_SHOWN]
 
 
+def _initial(found: FailureGroup, user: User) -> dict[str, Any]:
+    return {"owner": found.owner or user.username, "days": MUTE_DAYS, "seen_at": found.status_at.isoformat()}
+
+
 def _moves(found: FailureGroup) -> list[tuple[str, str]]:
     """Return the buttons that change the status of a group from where it is."""
     labels = {
-        GroupStatus.KNOWN: "Mark as known",
+        GroupStatus.KNOWN: "Unmute" if found.status == GroupStatus.MUTED else "Mark as known",
         GroupStatus.RETRIED: "Mark as retried",
         GroupStatus.RESOLVED: "Resolve",
     }
@@ -199,7 +209,8 @@ def act(request: AuthenticatedRequest, pk: int) -> HttpResponse:
             messages.success(request, form.DONE[form.cleaned_data["do"]])
             return redirect(found)
     found.refresh_from_db()
-    return _page(request, found, form) if form.errors else redirect(found)
+    form.data = {**form.data.dict(), "seen_at": found.status_at.isoformat()}
+    return _page(request, found, form)
 
 
 @require_POST
@@ -210,7 +221,7 @@ def act_on_several(request: AuthenticatedRequest) -> HttpResponse:
     keys = [int(pk) for pk in request.POST.getlist("group") if pk.isascii() and pk.isdigit() and len(pk) < 10]
     chosen = groups.visible_groups(request.user).filter(pk__in=keys[:BULK]).order_by("pk")
     if not form.is_valid() or not chosen:
-        messages.error(request, "Select groups and an action.")
+        messages.error(request, " ".join(form.errors.get("days", [])) or "Select groups and an action.")
     else:
         changed = 0
         for found in chosen:
@@ -225,13 +236,18 @@ def act_on_several(request: AuthenticatedRequest) -> HttpResponse:
     return redirect(back if is_ours else "diagnosis:failures")
 
 
+@transaction.atomic
 def _do(found: FailureGroup, given: dict[str, Any], user: User) -> None:
+    """Do what the button of the form says, and add the note that was typed beside it."""
     at = timezone.now()
     if given["do"] == "note":
         groups.add_note(group=found, text=given["text"], by=user, at=at)
-    elif given["do"] == "assign":
-        groups.assign_group(group=found, owner=given["owner"] or user.username, by=user, at=at)
+        return
+    how = {"group": found, "by": user, "at": at, "seen_at": given["seen_at"]}
+    if given["do"] == "assign":
+        groups.assign_group(owner=given["owner"] or user.username, **how)
     else:
-        until = at + timedelta(days=given["days"]) if given["do"] == "muted" and given["days"] else None
-        status = GroupStatus(given["do"])
-        groups.set_status(group=found, status=status, by=user, at=at, reason=given["text"], muted_until=until)
+        until = at + timedelta(days=given["days"]) if given["do"] == "muted" else None
+        groups.set_status(status=GroupStatus(given["do"]), muted_until=until, **how)
+    if given["text"].strip():
+        groups.add_note(group=found, text=given["text"], by=user, at=at)

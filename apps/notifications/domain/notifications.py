@@ -12,10 +12,15 @@ from apps.core.domain.events import target_of
 from apps.core.enums import Group
 from apps.core.models import Event
 from apps.diagnosis.domain.groups import visible_groups
-from apps.diagnosis.models import FailureGroup
+from apps.diagnosis.models import ExperimentPack, FailureGroup, KnownErrorChange
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.domain.preferences import hours_of, rules_of
-from apps.notifications.domain.recipients import concerned_by, concerned_by_failures, concerned_by_hold
+from apps.notifications.domain.recipients import (
+    concerned_by,
+    concerned_by_failures,
+    concerned_by_hold,
+    concerned_by_proposal,
+)
 from apps.notifications.enums import Channel, When
 from apps.notifications.models import Message, Notification, Webhook
 from apps.production.models import Comment, Hold, Request
@@ -80,6 +85,8 @@ def notify(*, event: Event) -> int:
         return _notify(event, concerned_by_failures(event, target), (), incident=target)
     if isinstance(target, WeeklyReport):
         return _notify(event, concerned_by_failures(event, target), (), report=target)
+    if isinstance(target, KnownErrorChange | ExperimentPack):
+        return _notify(event, concerned_by_proposal(event, target), ())
     return 0
 
 

@@ -10,7 +10,7 @@ from apps.core.domain.event_kinds import kind_of
 from apps.core.enums import Audience, Group
 from apps.core.models import Event
 from apps.diagnosis.domain.groups import experiments_in
-from apps.diagnosis.models import FailureGroup
+from apps.diagnosis.models import ExperimentPack, FailureGroup, KnownErrorChange
 from apps.notifications.enums import Level
 from apps.notifications.models import Follow
 from apps.production.domain.approvals.requirements import approval_facts, possible_signers, slots_of
@@ -82,6 +82,17 @@ def concerned_by_failures(event: Event, target: FailureGroup | Incident | Weekly
     for audience, users in found.items():
         for user in users:
             reasons.setdefault(user, set()).add(audience)
+    return _groups(event, reasons)
+
+
+def concerned_by_proposal(event: Event, proposal: KnownErrorChange | ExperimentPack) -> dict[int, Group]:
+    """Return who decides on a proposed known error or pack, and its author, with their group."""
+    deciders = Membership.objects.filter(role__in=[Role.APPROVER, Role.ADMIN], experiment=None)
+    reasons: dict[int, set[Audience]] = {}
+    for pk in deciders.values_list("user_id", flat=True):
+        reasons.setdefault(pk, set()).add(Audience.APPROVERS)
+    for pk in User.objects.filter(username=proposal.by).values_list("pk", flat=True):
+        reasons.setdefault(pk, set()).add(Audience.REQUESTER)
     return _groups(event, reasons)
 
 
