@@ -16,8 +16,8 @@ declare(
     EventKind("group.jumped", "saw {jobs} jobs fail in one hour", "has many more failures than before", _TRIAGE),
     EventKind(
         "impact.retryable",
-        "found {jobs} jobs that can be retried",
-        "is over, and jobs that failed because of it can be retried",
+        "found {jobs} failed jobs that were not retried",
+        "is over, and jobs that failed because of it were not retried",
         {Audience.OPERATORS: Group.FAILURES},
     ),
     EventKind("known_error.changed", "changed the known error: version {new}", "was changed", _TO_AUTHOR),

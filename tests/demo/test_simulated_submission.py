@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.schedulers.base import JobState, SchedulerError
+from apps.clusters.schedulers.base import JobState, OwnedJob, SchedulerError, SubmissionRefused
 from apps.clusters.schedulers.simulated import Simulated, open_accounting
 from apps.demo.simulation.simulator import Config, Simulator
 from tests.contracts.submission import LONG, Harness, SubmissionContract, ended, job, states, waiting
@@ -133,3 +133,20 @@ def test_no_more_tasks_run_together_than_was_asked_for(harness):
     limited = [one for one in records if one.spool_id == few]
     assert (len(limited), most_together(limited)) == (8, 2)
     assert {one.state for one in limited} == {JobState.COMPLETED}
+
+
+def test_failed_job_of_a_user_runs_again_as_the_user(harness):
+    first = harness.scheduler.submit(job(harness, LONG))
+    harness.go_on()
+    script = b"#!/bin/bash\nexport EXPERIMENT=nova STAGE=reco RELEASE=v09_72 CONFIG=prod_reco.fcl\n"
+    environment = b"OPSPORTAL_REQUEST=NOVA-0001\0OPSPORTAL_STAGE=reco\0HOME=/home/novapro\0"
+    owned = OwnedJob("retry.1", "novapro", first, script, environment, account="nova", memory_bytes=2**31)
+    with pytest.raises(SubmissionRefused):
+        harness.scheduler.submit_as_owner(owned)  # the first one is still there
+    retry = harness.scheduler.submit_as_owner(replace(owned, first_id="1"))
+    assert harness.scheduler.find_submitted("retry.1") == retry
+    harness.until(lambda: ended(harness, retry))
+    (record,) = ended(harness, retry).values()
+    assert (record.user, record.account, record.work_dir) == ("novapro", "nova", "/home/novapro/production/reco")
+    assert not Simulated("sim", {"dir": "x"}).submits_as_owner
+    assert Simulated("sim", {"dir": "x", "owners": "yes"}).submits_as_owner

@@ -83,7 +83,7 @@ def test_end_of_an_outage_is_told_with_the_jobs_to_retry(nova, shifter, liaison)
     close_incident(incident=incident, by=shifter, at=AT + timedelta(hours=1), reason="Restarted.")
     deliver()
     deliver()  # what the first round published
-    assert Event.objects.get(kind="impact.retryable").reason == "samweb is back: 1 job can be retried."
+    assert Event.objects.get(kind="impact.retryable").reason == "samweb is back: 1 failed job was not retried."
     assert told() == [(shifter.username, Group.FAILURES)]
     assert Notification.objects.get().get_absolute_url() == f"/retries/incident/{incident.pk}/"
 

@@ -4,6 +4,7 @@ It is used like a real scheduler.
 """
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -19,6 +20,7 @@ from apps.clusters.schedulers.base import (
     JobRecord,
     JobState,
     LogPaths,
+    OwnedJob,
     SchedulerError,
     SubmissionRefused,
 )
@@ -80,13 +82,17 @@ def store_current(connection: sqlite3.Connection, jobs: Iterable[CurrentJobs]) -
 
 
 class Simulated:
-    """A simulated cluster. Option: `dir`, the directory that `manage.py simulate --dir` writes."""
+    """A simulated cluster. Options: `dir`, the directory that `manage.py simulate --dir` writes, and `owners`.
+
+    With `owners` set to `yes`, failed jobs can be submitted again as their owners.
+    """
 
     name = "simulated"
 
     def __init__(self, cluster: str, options: Mapping[str, str]) -> None:
         self.cluster = cluster
         self.directory = Path(options.get("dir", "")) if options.get("dir") else None
+        self.submits_as_owner = options.get("owners") == "yes"
 
     def spool(self, directory: Path) -> SlurmSpool:
         return SlurmSpool(directory)
@@ -127,11 +133,32 @@ class Simulated:
             raise SubmissionRefused(f"there is no partition {job.partition!r}")
         if job.tasks < 1 or any("\0" in text for text in (job.script, *job.environment.values())):
             raise SubmissionRefused("a job has tasks, and its script and variables hold no NUL")
+        return self._queue(job)
+
+    def submit_as_owner(self, job: OwnedJob) -> str:
+        """Queue a job of another user once more. Raises as `submit`, also while the first one is queued or runs."""
+        if job.first_id in {str(row.spool_id) for row in self.current_jobs()}:
+            raise SubmissionRefused(f"{job.first_id} is queued or runs")
+        pairs = [pair.partition(b"=") for pair in job.environment.split(b"\0") if pair]
+        retry = BatchJob(
+            name=job.name,
+            script=job.script.decode(errors="surrogateescape"),
+            tasks=1,
+            time_limit_seconds=job.time_limit_seconds,
+            memory_bytes=job.memory_bytes,
+            environment={os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs},
+            directory=job.directory,
+            account=job.account,
+            partition=job.partition,
+        )
+        return self._queue(retry, owner=job.owner)
+
+    def _queue(self, job: BatchJob, owner: str = "") -> str:
         with self._opened("rw") as store:
             last = store.execute("SELECT spool_id, job FROM sent ORDER BY spool_id DESC LIMIT 1").fetchone()
             spool_id = last[0] + json.loads(last[1])["tasks"] if last else FIRST_SENT_ID
             now = max(datetime.now(UTC).timestamp(), _state(store, "done") or 0.0)
-            values = (spool_id, job.name, now, json.dumps(asdict(job)))
+            values = (spool_id, job.name, now, json.dumps({**asdict(job), "owner": owner}))
             store.execute("INSERT INTO sent (spool_id, name, submitted, job) VALUES (?, ?, ?, ?)", values)
         return str(spool_id)
 

@@ -29,7 +29,11 @@ def script_of(submission: Submission, output: Path) -> bytes:
 
 
 def variables_of(submission: Submission, random: Random) -> list[str]:
-    """Return the environment of the submission, each `NAME=value`; without a request, none of the portal's names."""
+    """Return the environment of the submission, each `NAME=value`; without a request, none of the portal's names.
+
+    Jobs of requests have their token in a file, so that they can run again from the archive; the others have it in the
+    environment, where it is masked.
+    """
     number = sum(map(ord, submission.campaign.user))
     values = submission.campaign.values | {
         "name": submission.name,
@@ -37,10 +41,8 @@ def variables_of(submission: Submission, random: Random) -> list[str]:
         "submit_host": 1 + number % 3,
         "token": random.getrandbits(96),
     }
-    lines = _TEXTS["environment"]
-    if not submission.campaign.request:
-        lines = [line for line in lines if not line.startswith("OPSPORTAL_")]
-    return [line.format_map(values) for line in lines]
+    left_out = ("BEARER_TOKEN=",) if submission.campaign.request else ("OPSPORTAL_", "BEARER_TOKEN_FILE=")
+    return [line.format_map(values) for line in _TEXTS["environment"] if not line.startswith(left_out)]
 
 
 def spooled_environment(variables: list[str]) -> list[bytes]:

@@ -160,16 +160,19 @@ def _campaign(values: dict[str, Any]) -> Campaign:
     """Return the campaign of a job, from its environment and the command in its script."""
     environment = values["environment"]
     request, stage = environment.get("OPSPORTAL_REQUEST", ""), environment.get("OPSPORTAL_STAGE", "")
-    release = re.search(r"^export OPSPORTAL_RELEASE=(\S+)$", values["script"], re.MULTILINE)
-    config = re.search(r"--config '?([^\s']+)", values["script"])
-    experiment = values["account"] or request.rpartition("-")[0] or _USER
+    release = re.search(r"^export (?:OPSPORTAL_RELEASE=|EXPERIMENT=.* RELEASE=)(\S+)", values["script"], re.MULTILINE)
+    config = re.search(r"(?:--config '?| CONFIG=)([^\s']+)", values["script"])
+    user = values.get("owner") or _USER
+    if not stage and (named := re.search(r"^export EXPERIMENT=.* STAGE=(\S+)", values["script"], re.MULTILINE)):
+        stage = named[1]
+    experiment = values["account"] or request.rpartition("-")[0] or user
     return Campaign(
         experiment=experiment.upper(),
         stage=stage or "job",
         kind=next((kind for part, kind in _KINDS if part in stage.lower()), "reconstruction"),
         release=release[1] if release else "v1",
         config=config[1] if config else "job.fcl",
-        user=_USER,
+        user=user,
         weight=1.0,
         request=request,
         memory_mb=max(1, values["memory_bytes"] // 1024**2),
@@ -178,12 +181,10 @@ def _campaign(values: dict[str, Any]) -> Campaign:
 
 
 def _variables(values: dict[str, Any], campaign: Campaign) -> list[str]:
-    """Return the environment of the submission: the portal's variables, and those that sbatch adds."""
+    """Return the environment of the submission: its own variables, and those that sbatch adds."""
+    usual = {"USER": campaign.user, "HOME": f"/home/{campaign.user}", "PATH": "/usr/local/bin:/usr/bin:/bin"}
     return [
-        *(f"{name}={text}" for name, text in sorted(values["environment"].items())),
-        f"USER={campaign.user}",
-        f"HOME=/home/{campaign.user}",
-        "PATH=/usr/local/bin:/usr/bin:/bin",
+        *(f"{name}={text}" for name, text in sorted((usual | values["environment"]).items())),
         f"SLURM_JOB_NAME={values['name']}",
         f"SLURM_SUBMIT_DIR={values['directory'] or '/home/' + campaign.user}",
         f"SLURM_SUBMIT_HOST=portal.{DOMAIN}",

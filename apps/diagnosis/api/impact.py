@@ -55,7 +55,7 @@ class ImpactSerializer(serializers.Serializer[Any]):
     confirmed = serializers.IntegerField(help_text="Failed because of the service, by verdict.")
     succeeded = serializers.IntegerField(help_text="Confirmed, and completed at a later attempt.")
     retried = serializers.IntegerField(help_text="Confirmed, and retried without success so far.")
-    eligible = serializers.IntegerField(help_text="Confirmed, to be retried.")
+    eligible = serializers.IntegerField(help_text="Confirmed, and not retried. Which can be, the dry run says.")
     failed_core_seconds = serializers.IntegerField()
     confirmed_core_seconds = serializers.IntegerField()
     eligible_core_seconds = serializers.IntegerField()

@@ -209,7 +209,7 @@ def act(request: AuthenticatedRequest, pk: int) -> HttpResponse:
             messages.success(request, form.DONE[form.cleaned_data["do"]])
             return redirect(found)
     found.refresh_from_db()
-    form.data = {**form.data.dict(), "seen_at": found.status_at.isoformat()}
+    form.data = {**request.POST.dict(), "seen_at": found.status_at.isoformat()}
     return _page(request, found, form)
 
 
@@ -221,7 +221,7 @@ def act_on_several(request: AuthenticatedRequest) -> HttpResponse:
     keys = [int(pk) for pk in request.POST.getlist("group") if pk.isascii() and pk.isdigit() and len(pk) < 10]
     chosen = groups.visible_groups(request.user).filter(pk__in=keys[:BULK]).order_by("pk")
     if not form.is_valid() or not chosen:
-        messages.error(request, " ".join(form.errors.get("days", [])) or "Select groups and an action.")
+        messages.error(request, " ".join(map(str, form.errors.get("days", []))) or "Select groups and an action.")
     else:
         changed = 0
         for found in chosen:

@@ -79,15 +79,12 @@ def notify(*, event: Event) -> int:
     if isinstance(target, Hold):
         groups, experiments = concerned_by_hold(event, target)
         return _notify(event, groups, experiments, hold=target)
-    if isinstance(target, FailureGroup):
-        return _notify(event, concerned_by_failures(event, target), (), failures=target)
-    if isinstance(target, Incident):
-        return _notify(event, concerned_by_failures(event, target), (), incident=target)
-    if isinstance(target, WeeklyReport):
-        return _notify(event, concerned_by_failures(event, target), (), report=target)
     if isinstance(target, KnownErrorChange | ExperimentPack):
         return _notify(event, concerned_by_proposal(event, target), ())
-    return 0
+    columns = {FailureGroup: "failures", Incident: "incident", WeeklyReport: "report"}
+    if type(target) not in columns:
+        return 0
+    return _notify(event, concerned_by_failures(event, target), (), **{columns[type(target)]: target})
 
 
 def _notify(event: Event, groups: Mapping[int, Group], experiments: Iterable[int], **about: Target) -> int:

@@ -30,6 +30,7 @@ from apps.statusboard.domain.availability import hourly
 from apps.statusboard.domain.board import Row, board
 from apps.statusboard.enums import Cause as BoardCause
 from apps.statusboard.enums import State
+from apps.submission.domain.retrying.offers import retry_offer
 
 #: Maximum number of causes on the home page; the others are one line.
 CAUSES = 6
@@ -71,6 +72,7 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
     sick = [each for each in monitored if each.row.own != State.UP and each.row.cause != BoardCause.NOT_MONITORED]
     hours = hourly([each.row.service for each in sick], at, zone=timezone.get_current_timezone())
     waiting = waiting_for(user, at)
+    broken = broke_since_yesterday(user=user, at=at)
     return {
         "at": at,
         "services": services,
@@ -78,7 +80,8 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
         "well": [each for each in monitored if each.row.own == State.UP],
         "unmonitored": [each for each in monitored if each not in sick and each.row.own != State.UP],
         "can_run": can_run(user=user, at=at),
-        "broken": broke_since_yesterday(user=user, at=at),
+        "broken": broken,
+        "offer": retry_offer(source=broken.to_retry, user=user, at=at) if broken.to_retry else None,
         "failures_chart": failures_by_hour(user=user, at=at),
         "waiting": waiting.count(),
         "announcements": unread_announcements(user, at),

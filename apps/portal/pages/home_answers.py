@@ -60,12 +60,13 @@ class Broken:
     """Incidents since the evening before, also those that are over, and what they cost.
 
     It `is_counted` unless an incident was never counted, or is to be counted again because jobs or verdicts came in.
+    `to_retry` is the incident with most failed jobs of which some were not retried.
     """
 
     since: datetime
     incidents: Sequence[Incident]
     confirmed: int
-    eligible: int
+    to_retry: Incident | None
     is_counted: bool
 
 
@@ -113,8 +114,10 @@ def broke_since_yesterday(*, user: User, at: datetime) -> Broken:
     figures = list(sums.values_list("impact__incident", "victims", "left"))
     victims = {pk: confirmed for pk, confirmed, _ in figures}
     rows.sort(key=lambda row: (-victims.get(row.pk, 0), -row.started_at.timestamp()))
-    eligible, is_counted = sum(eligible for *_, eligible in figures), all(row.is_counted for row in rows)
-    return Broken(since, rows, sum(victims.values()), eligible, is_counted)
+    not_retried = {pk for pk, _, left in figures if left}
+    to_retry = next((row for row in rows if row.pk in not_retried), None)
+    is_counted = all(row.is_counted for row in rows)
+    return Broken(since, rows, sum(victims.values()), to_retry, is_counted)
 
 
 def failures_by_hour(*, user: User, at: datetime) -> FailureChart:

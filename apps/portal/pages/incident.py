@@ -17,6 +17,7 @@ from apps.statusboard.domain.timeline import BEGINNING
 from apps.statusboard.enums import NoteKind
 from apps.statusboard.models import Incident, IncidentNote, StateInterval
 from apps.statusboard.permissions import may_run_board
+from apps.submission.domain.retrying.offers import retry_offer
 
 #: Distances between the ticks of a time axis.
 _TICKS = tuple(timedelta(minutes=each) for each in (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080))
@@ -100,6 +101,7 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> dict[str, 
         "lasted": (ended_at or at) - started_at,
         "states": states_of_incident(incident, at),
         "impact": figures,
+        "offer": retry_offer(source=incident, user=user, at=at) if figures.eligible else None,
         "course": _course(members, updates, figures, max(started_at, (ended_at or at) - LONGEST_SHOWN), ended_at, at),
         "updates": list(enumerate(updates, 1))[::-1],
         "logs": [note for note in notes if note.kind == NoteKind.LOG],

@@ -8,11 +8,13 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from apps.accounts.models import Principal
+from apps.accounts.models import Principal, User
 from apps.accounts.permissions import is_opg
+from apps.diagnosis.models import FailureGroup
 from apps.notifications.domain.notifications import unread_count
 from apps.production.permissions import may_create
 from apps.statusboard.domain.board import strip
+from apps.submission.domain.retrying.offers import retry_offer
 
 #: The six places: name, URL name, and the prefixes of the paths that belong to it.
 PLACES = [
@@ -131,7 +133,18 @@ def frame(request: HttpRequest) -> dict[str, Any]:
             lambda: [(name, reverse(url)) for name, url in ACTIONS if url not in OFFERED_TO or OFFERED_TO[url](user)]
         ),
         "up": [place] if place and path != reverse(place[1]) else [],
-        "page_links": SimpleLazyObject(lambda: PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG),
+        "page_links": SimpleLazyObject(lambda: _page_links(request, user)),
         "unread_notifications": SimpleLazyObject(lambda: unread_count(user)),
         "strip": SimpleLazyObject(lambda: strip(timezone.now(), user)),
     }
+
+
+def _page_links(request: HttpRequest, user: User) -> dict[str, list[tuple[str, str]]]:
+    """Return the links to higher apps; that of a failure group says what its dry run would retry."""
+    links = PAGE_LINKS if is_opg(user) else _OUTSIDE_OPG
+    match = request.resolver_match
+    if match is None or match.view_name not in ("diagnosis:group", "diagnosis:act-on-group"):
+        return links
+    group = FailureGroup.objects.get(pk=match.kwargs["pk"])
+    offer = retry_offer(source=group, user=user, at=timezone.now())
+    return {**links, "group": [(offer.label, url) for _, url in links["group"]]}

@@ -22,6 +22,7 @@ from apps.statusboard.models import Incident
 from apps.submission.domain.retrying import batches
 from apps.submission.domain.retrying.bundle import retry_bundle
 from apps.submission.domain.retrying.eligibility import MOST_JOBS, DryRun, Limits, Source
+from apps.submission.domain.retrying.offers import offer_of
 from apps.submission.enums import IN_BATCH, BatchState, LeftOut, RetryState
 from apps.submission.models import RetryBatch
 from apps.submission.web.forms import BatchForm, CancelBatchForm
@@ -74,6 +75,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         "source": source,
         "title": batches.title_of(source),
         "found": found,
+        "offer": offer_of(found, timezone.now()),
         "form": form,
         "shown": shown,
         "label": LeftOut(shown).label if shown in LeftOut.values else "to retry",

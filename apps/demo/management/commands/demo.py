@@ -88,12 +88,12 @@ def _load_cluster(directory: Path, since: datetime, at: datetime) -> Cluster:
     (directory / "spool").mkdir(mode=0o700, exist_ok=True)
     is_new = not Cluster.objects.filter(name=cluster_name()).exists()
     # The simulation writes the logs of all its users as the account that runs the demo.
-    options = {"dir": str(directory), LOG_OWNERS: str(os.getuid())}
+    options = {"dir": str(directory), LOG_OWNERS: str(os.getuid()), "owners": "yes"}
     cluster = ensure_cluster(name=cluster_name(), scheduler="simulated", options=options, by="demo", at=at)
     if is_new:
         Cluster.objects.filter(pk=cluster.pk).update(submits=True, submission=SUBMISSION)
         cluster.refresh_from_db()
-    elif LOG_OWNERS not in cluster.options:  # made by an earlier version
+    elif not options.keys() <= cluster.options.keys():  # made by an earlier version
         Cluster.objects.filter(pk=cluster.pk).update(options={**cluster.options, **options})
     if not Collection.objects.filter(cluster=cluster).exists():
         collect_again(cluster=cluster, since=since, at=at)

@@ -17,6 +17,6 @@ def report_retryable(*, incident: Incident, at: datetime) -> int:
         return 0
     jobs = Verdict.objects.filter(job__in=confirmed_jobs(incident), later_state="").count()
     if jobs:
-        text = f"{incident.service.name} is back: {jobs:,} job{'s' * (jobs != 1)} can be retried."
+        text = f"{incident.service.name} is back: {jobs:,} failed job{'s were' if jobs != 1 else ' was'} not retried."
         publish(kind="impact.retryable", target=incident, by="diagnosis", at=at, reason=text, data={"jobs": jobs})
     return jobs

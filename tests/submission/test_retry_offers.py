@@ -1,0 +1,96 @@
+"""Every page that offers a retry says what its dry run would do, and none says "retry" while the service is down."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from apps.clusters.schedulers.environment import pack
+from apps.diagnosis.domain.causes import mark_dirty, recount_dirty_hours
+from apps.diagnosis.domain.impact.recount import recount_impact
+from apps.diagnosis.models import FailureGroup
+from apps.jobs.domain.records import hour_of
+from apps.statusboard.domain.incidents import close_incident, open_incident
+from apps.statusboard.enums import State
+from apps.submission.domain.retrying.offers import retry_offer
+from tests.factories import archive, clusters, jobs, statusboard
+from tests.factories.verdicts import verdict
+from tests.pages import text_of
+
+COMMAND = "/usr/bin/sudo -n -u {user} /opt/opsportal/bin/submit-as-owner"
+
+
+@pytest.fixture
+def now():
+    return timezone.now()
+
+
+@pytest.fixture
+def outage(now, shifter):
+    samweb = statusboard.service("samweb", now - timedelta(days=3))
+    return open_incident(
+        service=samweb, state=State.DOWN, title="503", by=shifter, at=now, started_at=now - timedelta(hours=2)
+    )
+
+
+@pytest.fixture
+def pages(outage, nova, now, browse):
+    """Return a function that lets jobs fail because of samweb, and returns the pages about them that a user sees."""
+
+    def make(user, *, owners, captured=3, others=2):
+        options = {"owner_command": COMMAND} if owners else {}
+        farm = clusters.cluster("farm", "slurm", options=options, service=outage.service)
+        group = FailureGroup.objects.create(
+            fingerprint="f", verdict="service", service="samweb", title="samweb", status_at=now, first_seen_at=now,
+            last_seen_at=now,
+        )  # fmt: skip
+        ended_at = now - timedelta(minutes=30)
+        for number in range(1, captured + others + 1):
+            one = archive.captured_job(number, cluster="farm", script=b"#!/bin/sh\n", environment=pack([(b"A", b"b")]))
+            if number <= captured:
+                archive.store(one)
+            values = {"state": "failed", "submitted_at": one.submitted_at, "user": "alice", "ended_at": ended_at}
+            (job,) = jobs.store(farm, jobs.record(number, **values))
+            type(job).objects.filter(pk=job.pk).update(experiment=nova)
+            job.refresh_from_db()
+            verdict(job, at=now, group=group, service="samweb")
+        mark_dirty([hour_of(ended_at)])
+        recount_dirty_hours()
+        recount_impact(incident_id=outage.pk, at=now)
+        client = browse(user)
+        addresses = {
+            "home": "/",
+            "incident": outage.get_absolute_url(),
+            "group": group.get_absolute_url(),
+            "retry page": f"/retries/incident/{outage.pk}/",
+        }
+        return lambda: {name: text_of(client.get(address)) for name, address in addresses.items()}
+
+    return make
+
+
+def test_pages_wait_for_the_service_and_then_offer_what_the_dry_run_retries(pages, outage, shifter, now):
+    visit = pages(shifter, owners=True)
+    for name, text in visit().items():
+        assert "Start 3 jobs once samweb is up" in text, name
+        assert "Retry 3 jobs" not in text, name
+        assert name == "group" or "Wait: samweb is down since" in text, name
+    close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
+    for name, text in visit().items():
+        assert "Retry 3 jobs" in text, name
+        assert "Wait:" not in text, name
+
+
+def test_pages_offer_the_bundle_where_only_owners_can_submit(pages, outage, shifter, now):
+    visit = pages(shifter, owners=False)
+    close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
+    for name, text in visit().items():
+        assert "Retry bundle of 5 jobs" in text, name
+        assert "Retry 5 jobs" not in text, name
+
+
+def test_offer_is_for_who_may_submit(pages, outage, liaison, now):
+    visit = pages(liaison, owners=True)
+    offer = retry_offer(source=outage, user=liaison, at=now)
+    assert (offer.jobs, offer.bundle, offer.waits_for) == (0, 0, None)
+    assert "Start" not in visit()["home"]
