@@ -103,3 +103,10 @@ def test_outage_and_its_error_in_the_log_make_sure(make_job, stage, at, outage):
 def test_job_that_ended_before_the_outage_is_not_excused(make_job, stage, at, outage):
     job = make_job(log="nothing\n", request_key="NOVA-0001", stage="reco", ended_at=at - timedelta(minutes=20))
     assert judge(job, at).verdict == "unknown"
+
+
+def test_outage_is_told_with_its_own_start_and_end(make_job, stage, samweb, shifter, at):
+    open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=at, started_at=at - timedelta(hours=30))
+    job = make_job(request_key="NOVA-0001", stage="reco")
+    assert job.started_at > at - timedelta(hours=30)
+    assert [outage.text for outage in outages_during_job(job)] == ["down since 2026-11-19T06:00Z"]

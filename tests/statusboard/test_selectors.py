@@ -54,11 +54,11 @@ def test_outage_during_a_job(outage, at, start, end, answer):
     assert found.overlap == answer
 
 
-def test_outage_tells_its_stretches_cut_to_the_job(outage, at):
+def test_outage_is_told_with_its_own_start_and_end(outage, at):
     [found] = outages_during([outage.pk], at + 5 * MINUTE, at + 15 * MINUTE, at + 60 * MINUTE)
     assert [(s.state, s.started_at, s.ended_at) for s in found.intervals] == [
         ("up", at + 5 * MINUTE, at + 10 * MINUTE),
-        ("down", at + 10 * MINUTE, at + 15 * MINUTE),
+        ("down", at + 10 * MINUTE, at + 20 * MINUTE),
     ]
     assert found.state == "down"
     assert found.intervals[1].incident.service_id == outage.pk

@@ -4,7 +4,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC
 from urllib.parse import quote
 
 from apps.archive.domain.store.contents import DamagedContent, archived_job_for, read_blob
@@ -19,8 +19,7 @@ from apps.diagnosis.enums import Overlap, Stream
 from apps.jobs.models import Job
 from apps.production.models import Stage
 from apps.statusboard.domain.board import StateSpan
-from apps.statusboard.domain.outages import Exposure, outages_of_each
-from apps.statusboard.enums import State
+from apps.statusboard.domain.outages import OUTAGES, Exposure, outages_of_each
 from apps.statusboard.models import Service
 
 
@@ -130,17 +129,14 @@ def outages_during_jobs(jobs: Sequence[Job]) -> dict[int, list[Outage]]:
 
 
 def _outage_text(spans: Iterable[StateSpan]) -> str:
-    """Describe when a service was not up: `down 2026-11-20T12:03Z to 2026-11-20T12:40Z`.
+    """Describe when a service was not up: `down 2026-11-20T12:03Z to 2026-11-20T12:40Z`; `down since …` if it still is.
 
-    Pages show the times in local time. Intervals are clipped to the job.
+    Pages show the times in local time.
     """
-    parts = [
-        f"{span.state.value} {_instant(span.started_at)} to {_instant(span.ended_at)}"
-        for span in spans
-        if span.state in {State.DOWN, State.DEGRADED, State.MAINTENANCE}
-    ]
+    parts = [f"{span.state.value} {_period(span)}" for span in spans if span.state in OUTAGES]
     return ", ".join(parts[:3]) + (" and more" if len(parts) > 3 else "")
 
 
-def _instant(at: datetime | None) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}" if at else "the end"
+def _period(span: StateSpan) -> str:
+    start = f"{span.started_at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
+    return f"{start} to {span.ended_at.astimezone(UTC):%Y-%m-%dT%H:%MZ}" if span.ended_at else f"since {start}"

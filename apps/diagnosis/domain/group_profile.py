@@ -54,7 +54,7 @@ def traits_of(group: FailureGroup) -> list[Trait]:
         ended_at__gte=start - timedelta(hours=1), ended_at__lte=end, cluster__in={cluster for _, _, cluster in newest}
     )
     inside, everything = _counts(mine), _counts(others)
-    total = sum(everything["site"].values())
+    total = sum(everything["cluster"].values())
     found = []
     for attribute, values in inside.items():
         for value, jobs in values.most_common(3):
@@ -67,9 +67,9 @@ def traits_of(group: FailureGroup) -> list[Trait]:
 
 
 def _counts(jobs: Any) -> dict[str, Counter[str]]:
-    """Count jobs by host, site, exit code, hour, experiment, stage and release."""
+    """Count jobs by host, cluster, exit code, hour, experiment, stage and release."""
     counts: dict[str, Counter[str]] = {
-        name: Counter() for name in ("host", "site", "exit code", "hour", "experiment", "stage", "release")
+        name: Counter() for name in ("host", "cluster", "exit code", "hour", "experiment", "stage", "release")
     }
     for host, number in jobs.order_by().values_list(SHORT_HOST).annotate(Count("pk")):
         counts["host"][host] += number
@@ -78,7 +78,7 @@ def _counts(jobs: Any) -> dict[str, Counter[str]]:
     for cluster, code, hour, experiment, key, stage, number in (
         jobs.order_by().values_list(*names).annotate(Count("pk"))
     ):
-        counts["site"][cluster] += number
+        counts["cluster"][cluster] += number
         counts["exit code"][str(code)] += number
         counts["hour"][f"{hour:02}:00 UTC"] += number
         counts["experiment"][experiment or ""] += number

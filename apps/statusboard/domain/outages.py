@@ -12,11 +12,13 @@ from apps.statusboard.enums import Cause, State, worst
 from apps.statusboard.models import Service, StateInterval
 
 Overlap = Literal["yes", "no", "unknown"]
+#: States in which a service does not do what it should.
+OUTAGES = frozenset({State.DOWN, State.DEGRADED, State.MAINTENANCE})
 
 
 @dataclass(frozen=True)
 class ServiceOutage:
-    """Whether a service had an outage while a job ran, and its state spans, clipped to the job.
+    """Whether a service had an outage while a job ran, and its states meanwhile, outages with their own start and end.
 
     `state` is the worst of them: it distinguishes degraded from down.
     """
@@ -75,14 +77,16 @@ def _wide_end(exposure: Exposure) -> datetime:
 
 
 def _spans(rows: Sequence[StateInterval], exposure: Exposure) -> list[StateSpan]:
-    """Return the states of one service during an exposure, clipped to it."""
-    wanted, end = Span(exposure.started_at, exposure.ended_at), _wide_end(exposure)
-    return [
-        StateSpan(State(row.state), part.started_at, part.ended_at, Cause(row.cause), row.incident)
-        for row in rows
-        if row.started_at < end and (row.ended_at is None or row.ended_at > exposure.started_at)
-        if (part := clip(Span(row.started_at, row.ended_at), wanted))
-    ]
+    """Return the states of one service during an exposure; outages whole, others clipped to it."""
+    job, end, spans = Span(exposure.started_at, exposure.ended_at), _wide_end(exposure), []
+    for row in rows:
+        if row.started_at >= end or (row.ended_at is not None and row.ended_at <= exposure.started_at):
+            continue
+        whole = Span(row.started_at, row.ended_at)
+        part = whole if row.state in OUTAGES else clip(whole, job)
+        if part:
+            spans.append(StateSpan(State(row.state), part.started_at, part.ended_at, Cause(row.cause), row.incident))
+    return spans
 
 
 def _outage(service: Service, spans: list[StateSpan]) -> ServiceOutage:
