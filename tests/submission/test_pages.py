@@ -10,12 +10,14 @@ from apps.clusters.models import Cluster
 from apps.core.errors import InvalidFields, InvalidTransition
 from apps.production.enums import Verb
 from apps.statusboard.domain.announcements import post_announcement
+from apps.statusboard.domain.incidents import open_incident
+from apps.statusboard.enums import State
 from apps.submission.domain import dispatch
 from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.plan import plan_next
 from apps.submission.models import Submission
 from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
-from tests.factories import clusters
+from tests.factories import clusters, statusboard
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge
 
@@ -208,3 +210,13 @@ def test_the_page_shows_how_the_test_went(browse, liaison, make, cluster, approv
 )
 def test_numbers_of_jobs_are_not_read_as_one(ranges, told):
     assert numbers_of_jobs(ranges) == told
+
+
+@pytest.mark.parametrize(("state", "waits"), [("running", True), ("completing", False), ("done", False)])
+def test_only_a_request_that_submits_jobs_waits_for_a_service(state, waits, browse, shifter, make):
+    samweb = statusboard.service("samweb", AT)
+    open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=AT)
+    request = make(state)
+    request.stages.first().services.add(samweb)
+    page = browse(shifter).get(f"/submissions/{request.key}/").content.decode()
+    assert ("samweb is down" in page.partition("<main")[2]) is waits

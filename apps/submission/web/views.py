@@ -1,6 +1,7 @@
 """Submissions of a request: card, choice of a cluster, retries, scripts and bundle."""
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -150,6 +151,13 @@ def _act(
     return redirect("submission:request", key=wanted.key)
 
 
+def _against(wanted: Request, at: datetime) -> str:
+    """Return why jobs of a request wait now, or an empty text; a request that submits none waits for nothing."""
+    if wanted.state not in advice.STATES:
+        return ""
+    return outlook(at).against(wanted, wanted.stages.prefetch_related("services"))
+
+
 def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -> HttpResponse:
     operator, chosen, standings = may_submit(request.user, wanted), assignment_of(wanted), standings_of(wanted)
     measure(standings)
@@ -166,7 +174,7 @@ def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -
         "begins": begin_of(wanted, at),
         "flight": flight_of(wanted),
         "results": results_of(wanted),
-        "against": outlook(at).against(wanted, wanted.stages.prefetch_related("services")),
+        "against": _against(wanted, at),
         "ignores_advice": advice.ignores_advice(wanted, at),
     }
     if request.htmx:
@@ -175,7 +183,7 @@ def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -
     if operator and wanted.state in ASSIGNABLE:
         initial = {"version": wanted.version, "most_in_flight": chosen and chosen.most_in_flight}
         context["assign_form"] = bound.get("assign_form") or AssignForm(initial=initial)
-    if operator and context["against"] and wanted.state in advice.STATES:
+    if operator and context["against"]:
         context["ignore_form"] = bound.get("ignore_form") or IgnoreAdviceForm(auto_id="ignore_%s")
     if operator and chosen and wanted.state in LIMITABLE:
         initial = {"most_in_flight": chosen.most_in_flight, "was": chosen.most_in_flight or 0}
