@@ -74,7 +74,7 @@ def test_panel_says_the_same_of_several_stages_once_with_a_link_to_each(nova, fo
     assert 'href="#id_stages-0-configuration"' in text
     assert 'href="#id_stages-1-configuration"' in text
     assert text.count("Enter the software release.") == text.count('href="#id_shared-release"') == 1
-    assert "4 problems that must be fixed" in text
+    assert "3 problems that must be fixed" in text
 
 
 def test_fields_are_no_problem_until_one_was_in_them(nova, form):
@@ -265,3 +265,12 @@ def test_number_that_cannot_be_read_is_not_reported_as_missing(field, text, nova
         found = [one for one in page.context["checked"].findings if one.path == f"stages.0.{field}"]
         assert [(one.severity, one.message.split()[:2]) for one in found] == [("invalid", ["Enter", "a"])]
         assert "such as" in found[0].message
+
+
+def test_problem_of_a_field_that_stages_share_counts_once(nova, form):
+    stages = tuple(stage(name, release="") for name in ("a", "b", "c", "d"))
+    page = form.post(NEW_CHECK, post_of(content(stages=stages), experiment="NOVA"))
+    text = text_of(page)
+    assert text.count("Enter the software release.") == 1
+    assert "1 problem that must be fixed" in text
+    assert next(step.errors for step in page.context["steps"] if step.anchor == "stages") == 1

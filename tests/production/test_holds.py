@@ -140,3 +140,9 @@ def test_page_shows_some_at_a_time_the_latest_first(running, shifter, browse):
     last = browse(shifter).get(f"/requests/holds/{first.context['page'].next_query}")
     assert [hold.reason for hold, _, _ in last.context["rows"]] == ["Wrong seeds 0."]
     assert "Newest" in last.content.decode()
+
+
+def test_page_lists_requests_on_hold_beside_the_holds(nova, liaison, approver, shifter, browse):
+    held = request_in("on_hold", by=liaison, experiment=nova, approver=approver)
+    page = browse(shifter).get(reverse("production:holds")).content.decode()
+    assert f'href="{held.get_absolute_url()}"' in page.partition("Requests on hold")[2]

@@ -7,7 +7,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest, ApiView
-from apps.production.domain.campaigns import campaigns_of
+from apps.production.domain.campaigns import campaigns_for
 from apps.production.models import Request
 
 
@@ -30,5 +30,5 @@ class CampaignsView(ApiView):
     @extend_schema(responses=CampaignReader(many=True))
     def get(self, request: ApiRequest) -> Response:
         """Campaigns of the requests that you can see, with totals."""
-        found: Any = campaigns_of(Request.objects.visible_to(request.user))
+        found: Any = campaigns_for(request.user, Request.objects.visible_to(request.user))
         return Response(CampaignReader(found, many=True).data)

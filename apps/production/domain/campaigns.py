@@ -8,6 +8,9 @@ from urllib.parse import urlencode
 from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
+from apps.accounts.enums import Role
+from apps.accounts.models import Experiment, User
+from apps.accounts.permissions import is_liaison, scope_of
 from apps.production.enums import CLOSED, PHASES, RequestState
 from apps.production.models import Attention, Request, Stage
 
@@ -44,6 +47,11 @@ class Campaign:
         return self.completed / self.jobs if self.jobs else None
 
     @property
+    def is_private(self) -> bool:
+        """Whether no request of it was ever submitted: its name is the business of those who write the drafts."""
+        return not self.dropped and set(self.phases) == {PHASES[RequestState.DRAFT][0]}
+
+    @property
     def query(self) -> str:
         """Return the query of the request list that shows its requests."""
         return urlencode({"experiment": self.experiment_key, "campaign": self.name})
@@ -67,6 +75,15 @@ class Campaign:
         self.without_end += row["without_end"]
         self.deadline = min((day for day in (self.deadline, row["due"]) if day), default=None)
         self.expected_end = max((day for day in (self.expected_end, row["end"]) if day), default=None)
+
+
+def campaigns_for(user: User, requests: QuerySet[Request]) -> list[Campaign]:
+    """Return the campaigns of these requests; those of drafts alone only where the user is a liaison."""
+    mine = Experiment.objects.filter(pk__in=[pk for role, pk in scope_of(user).roles if role == Role.LIAISON])
+    keys = set(mine.values_list("key", flat=True))
+    sees_drafts = is_liaison(user)
+    campaigns = campaigns_of(requests)
+    return [row for row in campaigns if not row.is_private or sees_drafts or row.experiment_key in keys]
 
 
 def campaigns_of(requests: QuerySet[Request]) -> list[Campaign]:

@@ -219,7 +219,9 @@ class Argument:
         return checked
 
     def write(self, value: Value | None) -> str:
-        """Format a value so that `parse` reads the same value."""
+        """Format a value so that `parse` reads the same value; a seed, which is no amount, without separators."""
+        if isinstance(value, int) and self.name.endswith("seed"):
+            return str(value)
         return "" if value is None else self.kind.write(value)
 
     def problem(self, value: Any) -> str:

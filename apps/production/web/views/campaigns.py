@@ -9,7 +9,7 @@ from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.charts import Part, share_bar
 from apps.core.web.query import read_query
 from apps.core.web.tables import csv_file
-from apps.production.domain.campaigns import Campaign, campaigns_of
+from apps.production.domain.campaigns import Campaign, campaigns_for
 from apps.production.models import Request
 from apps.production.permissions import visible_experiments
 
@@ -24,7 +24,7 @@ def campaigns(request: AuthenticatedRequest) -> HttpResponse:
     experiments = {each.key: each for each in visible_experiments(request.user)}
     chosen = read_query(request, "experiment", experiments.get, expected="an experiment")
     requests = Request.objects.visible_to(request.user)
-    found = campaigns_of(requests.filter(experiment=chosen) if chosen else requests)
+    found = campaigns_for(request.user, requests.filter(experiment=chosen) if chosen else requests)
     if request.GET.get("format") == "csv":
         return csv_file("campaigns", _COLUMNS, map(_cells, found))
     page = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))

@@ -1,6 +1,6 @@
 """The page of the rules, and checks and estimate during typing."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -108,7 +108,7 @@ def panel_context(
     if found is None:
         return {"checked": None, "steps": steps_of(forms)}
     empty = [one for one in found.findings if is_untouched(forms, one, touched)]
-    shown = replace(found, findings=tuple(one for one in found.findings if one not in empty))
+    shown = replace(found, findings=_one_per_place(forms, [one for one in found.findings if one not in empty]))
     groups = [(severity, len(shown.of(severity)), _lines(forms, shown.of(severity))) for severity in Severity]
     return {
         "checked": shown,
@@ -118,6 +118,14 @@ def panel_context(
         "advice": request_advice(content=forms.content, experiment=experiment, user=user, at=timezone.now()),
         "steps": steps_of(forms, shown.findings, empty),
     }
+
+
+def _one_per_place(forms: RequestForms, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings without repetitions about a field that stages share, so that each problem counts once."""
+    unique: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        unique.setdefault((finding.message, forms.place_of(finding.path), finding.path if finding.fix else ""), finding)
+    return tuple(unique.values())
 
 
 def _lines(forms: RequestForms, findings: list[Finding]) -> list[tuple[Finding, list[tuple[str, str]]]]:

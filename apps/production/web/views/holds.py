@@ -15,7 +15,12 @@ from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.production.domain import holds
 from apps.production.domain.reasons import MAX_REASON
+from apps.production.enums import RequestState
+from apps.production.models import Request
 from apps.production.permissions import visible_experiments
+
+#: Requests on hold that the page lists; the list of requests has them all.
+PAGE_SIZE = 50
 
 
 class HoldForm(forms.Form):
@@ -57,6 +62,7 @@ def hold_list(request: AuthenticatedRequest) -> HttpResponse:
         "page": page,
         "count": visible.count(),
         "rows": [(hold, holds.hold_subject(hold), holds.may_lift(user, hold)) for hold in page.rows],
+        "requests": Request.objects.visible_to(user).filter(state=RequestState.ON_HOLD).order_by("-pk")[:PAGE_SIZE],
         "past": [(hold, holds.hold_subject(hold)) for hold in holds.past_holds(user)],
         "form": form if holds.may_hold_some(user) else None,
     }
