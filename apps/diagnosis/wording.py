@@ -81,10 +81,10 @@ def headline(kind: VerdictKind, step: str = "") -> str:
     return f"{kind.label}: {step or NEXT_STEPS[kind]}"
 
 
-def headline_of(verdict: "Verdict") -> str:
-    """Return the headline of one verdict, which says what a later attempt or the retry came to."""
+def headline_of(verdict: "Verdict", wait: str = "") -> str:
+    """Return the headline of one verdict, which says what a later attempt or the retry came to, else to `wait`."""
     later = f"attempt {verdict.later_attempt}" if verdict.later_attempt else f"retry {verdict.retried_as}"
-    step = f"{later} {verdict.later_state.replace('_', ' ')} since" if verdict.later_state else ""
+    step = f"{later} {verdict.later_state.replace('_', ' ')} since" if verdict.later_state else wait
     if verdict.later_state == JobState.COMPLETED:
         step = f"succeeded at {later}, nothing to do"
     return headline(VerdictKind(verdict.verdict), step)

@@ -64,6 +64,7 @@ def pages(outage, nova, now, browse):
             "group": group.get_absolute_url(),
             "retry page": f"/retries/incident/{outage.pk}/",
         }
+        make.job = job  # the last one
         return lambda: {name: text_of(client.get(address)) for name, address in addresses.items()}
 
     return make
@@ -79,6 +80,20 @@ def test_pages_wait_for_the_service_and_then_offer_what_the_dry_run_retries(page
     for name, text in visit().items():
         assert "Retry 3 jobs" in text, name
         assert "Wait:" not in text, name
+
+
+def test_next_step_is_to_wait_while_the_service_is_down(pages, outage, shifter, now, browse):
+    pages(shifter, owners=True)
+    group = FailureGroup.objects.get()
+    addresses = ["/", "/failures/", group.get_absolute_url(), f"/jobs/{pages.job.pk}/", f"/jobs/{pages.job.pk}/log/"]
+    client = browse(shifter)
+    for address in addresses:
+        text = text_of(client.get(address)).replace("Service problem: retry</option>", "")
+        assert "ait: samweb is down since" in text, address
+        assert "Service problem: retry" not in text, address
+    close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
+    for address in addresses:
+        assert "ait: samweb is down since" not in text_of(client.get(address)), address
 
 
 def test_pages_offer_the_bundle_where_only_owners_can_submit(pages, outage, shifter, now):

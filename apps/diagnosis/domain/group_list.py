@@ -13,6 +13,7 @@ from django.db.models import Max, Min, QuerySet, Sum
 from apps.accounts.models import Experiment, User
 from apps.clusters.models import Cluster
 from apps.core.domain.bulk import rows_where_any
+from apps.diagnosis.domain.waits import waits_by_service
 from apps.diagnosis.enums import SECTION_OF, GroupKind, GroupSection, GroupStatus, VerdictKind
 from apps.diagnosis.models import CauseTotals, FailureGroup
 from apps.diagnosis.wording import NEXT_STEPS
@@ -45,6 +46,8 @@ class GroupRow:
     experiments: list[tuple[str, int]] = field(default_factory=list)
     hourly: list[int] = field(default_factory=list)
     spark: str = ""
+    #: What to do while its service is down, from `waits.waits_by_service`.
+    wait: str = ""
 
     @property
     def open(self) -> int:
@@ -67,6 +70,8 @@ class GroupRow:
             return "drain the host, then retry elsewhere"
         if self.kind == GroupKind.RELEASE:
             return "hold the release, then retry with another"
+        if self.wait and self.verdict == VerdictKind.SERVICE:
+            return self.wait
         return NEXT_STEPS[VerdictKind(self.verdict)]
 
 
@@ -102,6 +107,13 @@ def sections_of(rows: list[GroupRow], shown: Iterable[GroupRow]) -> list[Section
             sums = sum(row.jobs for row in mine), sum(row.core_seconds for row in mine)
             found.append(Section(section.label, here, len(mine), *sums))
     return found
+
+
+def add_waits(rows: Iterable[GroupRow], at: datetime) -> None:
+    """Say of groups with details that their service is down, where it is."""
+    waits = waits_by_service(at)
+    for row in rows:
+        row.wait = waits.get(row.group.service.lower(), "")
 
 
 def add_details(

@@ -17,6 +17,7 @@ from apps.diagnosis.domain.experience import propose_from_corrections
 from apps.diagnosis.domain.facts import facts_of as engine_facts_of
 from apps.diagnosis.domain.facts import submission_of
 from apps.diagnosis.domain.groups import group_for
+from apps.diagnosis.domain.waits import waits_by_service
 from apps.diagnosis.enums import ADVICE_OF, Advice, HarvestState, Stream, VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
 from apps.diagnosis.permissions import may_correct_verdict
@@ -67,14 +68,16 @@ class JobDiagnosis:
         return self.harvest is not None and self.harvest.state in {HarvestState.QUEUED, HarvestState.RUNNING}
 
 
-def job_diagnosis(job: Job) -> JobDiagnosis:
-    """Return a job's verdict and the state of its log analysis."""
+def job_diagnosis(job: Job, at: datetime | None = None) -> JobDiagnosis:
+    """Return a job's verdict and the state of its log analysis; with `at`, whether a retry waits for the service."""
     verdict = Verdict.objects.filter(job=job).first()
     harvest = LogHarvest.objects.filter(job=job).first()
     if verdict is None:
         return JobDiagnosis(job, None, harvest, "", ending=_ending_of(job))
     reasons = tuple(_reason_view(job, reason) for reason in verdict.reasons)
-    return JobDiagnosis(job, verdict, harvest, headline_of(verdict), reasons, _ending_of(job))
+    waits = waits_by_service(at) if at and verdict.verdict == VerdictKind.SERVICE else {}
+    headline = headline_of(verdict, wait=waits.get(verdict.service.lower(), ""))
+    return JobDiagnosis(job, verdict, harvest, headline, reasons, _ending_of(job))
 
 
 def _ending_of(job: Job) -> Explanation | None:

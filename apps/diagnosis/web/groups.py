@@ -90,6 +90,7 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
     rows = everything if wanted else views[view]
     page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     group_list.add_details(page.object_list, period.totals, period.hours, end=period.end)
+    group_list.add_waits(page.object_list, timezone.now())
     for row in page.object_list:
         row.spark = charts.spark(row.hourly, sentence=f"24 hours, at most {max(row.hourly)} jobs an hour")
     context = {
@@ -125,6 +126,7 @@ def _page(request: AuthenticatedRequest, found: FailureGroup, form: GroupForm | 
     [row] = group_list.group_rows([days])
     end = hour_of(timezone.now()) + timedelta(hours=1)
     group_list.add_details([row], [days], hours, end=end)
+    group_list.add_waits([row], timezone.now())
     verdicts = Verdict.objects.visible_to(request.user).filter(group=found).select_related("job__cluster", "experiment")
     newest = list(verdicts.order_by("-ended_at", "-pk")[:JOBS_SHOWN])
     sees_all = groups.sees_all_of(request.user, found)

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from django.http import FileResponse, Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
@@ -71,7 +72,7 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     if part:
         return render(request, "diagnosis/_log_part.html", {"page": page, "job": job})
     may_propose = may_propose_known_errors(request.user)
-    context = {"page": page, "job": job, "diagnosis": job_diagnosis(job), "may_propose": may_propose}
+    context = {"page": page, "job": job, "diagnosis": job_diagnosis(job, timezone.now()), "may_propose": may_propose}
     return render(request, "diagnosis/log.html", context)
 
 
@@ -97,7 +98,7 @@ def compare(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     stream = _stream(request) or default_stream(job, tuple(name for name, _ in log_paths(job)))
     other = read_query(request, "with", lambda text: _other(request, text), expected="the number of a job you may see")
     found = compare_logs(job, user=request.user, stream=stream, chosen=other, every_line=every_line)
-    context = {"found": found, "job": job, "every_line": every_line, "diagnosis": job_diagnosis(job)}
+    context = {"found": found, "job": job, "every_line": every_line, "diagnosis": job_diagnosis(job, timezone.now())}
     return render(request, "diagnosis/log_compare.html", context)
 
 

@@ -26,7 +26,7 @@ from apps.jobs.web.one_job import of_job
 
 
 def _verdict_context(request: AuthenticatedRequest, job: Job, form: CorrectionForm | None = None) -> dict[str, Any]:
-    diagnosis = job_diagnosis(job)
+    diagnosis = job_diagnosis(job, timezone.now())
     initial, experience = {}, None
     if verdict := diagnosis.verdict:
         initial = {"verdict": verdict.verdict}

@@ -15,6 +15,7 @@ from apps.accounts.models import User
 from apps.accounts.permissions import is_opg, scope_of
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis.domain.causes import CauseRow, failures_by_cause
+from apps.diagnosis.domain.waits import waits_by_service
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import CauseTotals
 from apps.jobs.domain.jobs import behind, totals_as_of
@@ -128,7 +129,8 @@ def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[st
     jobs = ended.aggregate(all=Sum("jobs"), broken=Sum("jobs", filter=~Q(state=JobState.COMPLETED)))
     decided = sum(row.jobs for row in rows)
     waiting = max(0, (jobs["broken"] or 0) - decided)
-    causes = [_cause(row, names, start, end) for row in rows[:CAUSES]]
+    waits = waits_by_service(at)
+    causes = [_cause(row, names, start, end, waits.get(row.service.lower(), "")) for row in rows[:CAUSES]]
     if rest := sum(row.jobs for row in rows[CAUSES:]):
         causes.append(
             Cause("Other causes", rest, f"{len(rows) - CAUSES} more", "unknown", reverse("diagnosis:failures"))
@@ -139,9 +141,10 @@ def why_failed(*, user: User, at: datetime, names: Mapping[str, str]) -> dict[st
     return {"causes": causes, "failed_jobs": decided + waiting, "all_jobs": jobs["all"] or 0}
 
 
-def _cause(row: CauseRow, names: Mapping[str, str], start: datetime, end: datetime) -> Cause:
+def _cause(row: CauseRow, names: Mapping[str, str], start: datetime, end: datetime, wait: str) -> Cause:
     kind = VerdictKind(row.verdict)
+    waits = wait and kind == VerdictKind.SERVICE and row.succeeded < row.jobs
     name = names.get(row.service, row.service)
     label = f"{name} · {row.cause}" if name and row.cause else row.cause or name or kind.label
     url = _failed_jobs(start, end, verdict=row.verdict, cause=row.cause or "-", service=row.service or "-")
-    return Cause(label, row.jobs, row.next_step, _SIGNS[kind], url)
+    return Cause(label, row.jobs, wait if waits else row.next_step, _SIGNS[kind], url)

@@ -37,7 +37,7 @@ class Step:
 def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
     """Return the context of the job page; `job_request` is None if unknown or not visible to the user."""
     archived = archived_job_for(job)
-    diagnosis = job_diagnosis(job)
+    diagnosis = job_diagnosis(job, at)
     initial = {"verdict": diagnosis.verdict.verdict} if diagnosis.verdict else {}
     requests = Request.objects.visible_to(user).filter(key=job.request_key, experiment=job.experiment_id)
     context: dict[str, Any] = {

@@ -1,0 +1,20 @@
+"""What to do instead of a retry while a service is down."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.utils import timezone
+
+from apps.statusboard.domain.board import disruptions
+from apps.statusboard.enums import State
+
+
+def waits_by_service(at: datetime) -> Mapping[str, str]:
+    """Return the next step of failures by each service that is down, by its slug and name in lower case. One query."""
+    waits: dict[str, str] = {}
+    for trouble in disruptions(at, (State.DOWN,)):
+        since, now = timezone.localtime(trouble.since), timezone.localtime(at)
+        clock = f"{since:%H:%M}" if since.date() == now.date() else f"{since.day} {since:%b %H:%M}"
+        step = f"wait: {trouble.service.name} is down since {clock}"
+        waits |= dict.fromkeys((trouble.service.slug.lower(), trouble.service.name.lower()), step)
+    return waits
