@@ -94,7 +94,7 @@ def fill(count: int) -> None:
         cursor.execute(JUDGED, [GROUPS])
         cursor.execute(SEEN)
     rollups.mark_dirty(Verdict.objects.datetimes("ended_at", "hour", tzinfo=UTC), Counted.CAUSES)
-    while recount_dirty_hours():
+    while recount_dirty_hours().hours:
         pass
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE")

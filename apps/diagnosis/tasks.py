@@ -64,7 +64,7 @@ task_of(reclassification.continue_lost_runs)
 
 @shared_task
 def recount_causes() -> None:
-    sweep_groups(group_ids=recount_dirty_hours(), at=timezone.now())
+    sweep_groups(recount_dirty_hours(), at=timezone.now())
 
 
 task_of(causes.analyse)

@@ -1,18 +1,21 @@
 """Failure groups: fingerprints, triage, what is common, broken hosts, and who sees what."""
 
 from datetime import timedelta
+from math import comb
 
+import hypothesis
 import pytest
 from django.urls import reverse
 from django.utils import timezone
+from hypothesis import strategies as st
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.diagnosis.domain import groups
 from apps.diagnosis.domain.causes import recount_dirty_hours
 from apps.diagnosis.domain.fingerprints import mask
-from apps.diagnosis.domain.group_blame import find_bad_releases
-from apps.diagnosis.domain.group_profile import lift
+from apps.diagnosis.domain.group_blame import _chance, _densest_run, find_bad_releases
+from apps.diagnosis.domain.group_profile import lift, profile_of
 from apps.diagnosis.domain.group_sweep import sweep_groups
 from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupStatus
@@ -32,7 +35,7 @@ def fail(make_job):
         queue_harvests(job_ids=[job.pk], at=now)
         harvest_log(harvest=LogHarvest.objects.get(job=job), at=now)
         if sweep:
-            sweep_groups(group_ids=recount_dirty_hours(), at=now)
+            sweep_groups(recount_dirty_hours(), at=now)
         return job
 
     return make
@@ -192,7 +195,7 @@ def test_release_of_which_most_jobs_fail_is_a_group(client, fail, shifter, nova)
     assert find_bad_releases(at=now) == []  # nothing to compare with
     for number in range(10):
         jobs.row(cluster, 5000 + number, at=now, release="v8", **fine)
-    sweep_groups(group_ids=recount_dirty_hours(), at=now)
+    sweep_groups(recount_dirty_hours(), at=now)
     group = FailureGroup.objects.get(kind="release")
     assert (group.title, group.release, group.verdicts.count()) == ("Release v9: most jobs fail", "v9", 11)
     fail(KEY.format(1), cluster=cluster, stage="reco", release="v9")
@@ -224,7 +227,85 @@ def test_host_on_which_all_jobs_fail_is_a_group_and_what_is_common(client, fail,
     fail("nothing\n", cluster=cluster, host="wn-0306.example.org")
     group.refresh_from_db()
     assert group.verdicts.count() == 12
-    [trait] = [trait for trait in group.profile if trait["attribute"] == "host"]
-    assert (trait["value"], trait["jobs"], trait["stands_out"]) == ("wn-0306", 12, True)
+    [trait] = [trait for trait in profile_of(group).traits if trait.attribute == "host"]
+    assert (trait.value, trait.jobs, trait.stands_out) == ("wn-0306", 12, True)
     client.force_login(shifter)
     assert "12 of 12 have host wn-0306" in client.get(group.get_absolute_url()).content.decode()
+
+
+def test_what_is_common_is_computed_again_after_growth_by_a_fifth_or_an_hour(client, fail, shifter):
+    cluster = clusters.cluster("farm")
+    for number in range(10):
+        fail(KEY.format(number), sweep=number == 9, cluster=cluster, host="wn-1")
+    group, now = FailureGroup.objects.get(), timezone.now()
+    assert profile_of(group).total == 10
+
+    def jobs_compared(*, after: timedelta) -> int:
+        sweep_groups(recount_dirty_hours(), at=now + after)
+        group.refresh_from_db()
+        return profile_of(group).jobs
+
+    fail(KEY.format(11), sweep=False, cluster=cluster, host="wn-2")
+    assert jobs_compared(after=timedelta(minutes=5)) == 10
+    assert jobs_compared(after=timedelta(minutes=65)) == 11
+    for number in (12, 13, 14):
+        fail(KEY.format(number), sweep=False, cluster=cluster, host="wn-2")
+    assert jobs_compared(after=timedelta(minutes=70)) == 14
+
+    client.force_login(shifter)
+    html = " ".join(client.get(group.get_absolute_url()).content.decode().split())
+    common = html.partition('id="common"')[2].partition("</header>")[0]
+    assert "14 jobs that ended" in common
+    assert "computed" in common
+
+
+def test_a_black_hole_is_found_in_logs_that_are_analysed_late(fail, nova):
+    cluster, now = clusters.cluster("farm"), timezone.now()
+    broke = now - timedelta(hours=30)
+    for number in range(40):
+        ended = broke + timedelta(minutes=number)
+        fine = {"state": "completed", "exit_code": 0, "ended_at": ended, "experiment": nova}
+        jobs.row(cluster, 5000 + number, at=now, host=f"wn-{number % 5}", **fine)
+    for number in range(7):
+        times = {
+            "started_at": broke + timedelta(minutes=5 * number),
+            "ended_at": broke + timedelta(minutes=5 * number + 1),
+        }
+        stage = "reco" if number % 2 else "simulation"
+        fail(AUTH, sweep=number == 6, cluster=cluster, host="wn-7", stage=stage, **times)
+
+    assert list(FailureGroup.objects.filter(kind="host").values_list("host", flat=True)) == ["wn-7"]
+
+    later = fail(AUTH, cluster=cluster, host="wn-7")
+    assert later.verdict.group.kind == "error"
+
+
+def test_an_outage_makes_no_host_a_black_hole(fail, nova):
+    cluster, now = clusters.cluster("farm"), timezone.now()
+    for number in range(40):
+        state = {"state": "failed", "exit_code": 1} if number % 2 else {"state": "completed", "exit_code": 0}
+        jobs.row(cluster, 5000 + number, at=now, host=f"wn-{number % 5}", ended_at=now, experiment=nova, **state)
+    for number in range(7):
+        fail(AUTH, sweep=number == 6, cluster=cluster, host="wn-7", stage="reco" if number % 2 else "simulation")
+
+    assert not FailureGroup.objects.filter(kind="host").exists()
+
+
+@hypothesis.given(st.lists(st.booleans(), max_size=30))
+def test_densest_run_has_the_largest_excess_of_failures(failures):
+    def excess(run: slice) -> float:
+        taken = failures[run]
+        return sum(taken) - 4 * (len(taken) - sum(taken))
+
+    run = _densest_run(failures)
+    places = range(len(failures) + 1)
+    assert excess(run) == max(excess(slice(start, end)) for start in places for end in places if start <= end)
+    assert not failures[run] or (failures[run][0] and failures[run][-1])
+
+
+@hypothesis.given(st.integers(1, 60), st.integers(1, 60), st.floats(0.01, 0.99))
+def test_chance_is_never_below_the_binomial_tail(jobs_in_all, failed, rate):
+    failed = min(failed, jobs_in_all)
+    numbers = range(failed, jobs_in_all + 1)
+    tail = sum(comb(jobs_in_all, number) * rate**number * (1 - rate) ** (jobs_in_all - number) for number in numbers)
+    assert _chance(jobs_in_all, failed / jobs_in_all, rate) >= tail * (1 - 1e-9)

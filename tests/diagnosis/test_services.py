@@ -340,5 +340,5 @@ def test_verdict_follows_the_experiment_that_its_job_gets_later(make_job, at, no
     Job.objects.update(experiment=nova)
     assert assign_experiments(jobs=Job.objects.filter(experiment=nova)) == 1
     assert assign_experiments(jobs=Job.objects.all()) == 0
-    assert recount_dirty_hours() == {Verdict.objects.get().group_id}
+    assert recount_dirty_hours().group_ids == {Verdict.objects.get().group_id}
     assert (Verdict.objects.get().experiment, CauseTotals.objects.get().experiment) == (nova, nova)

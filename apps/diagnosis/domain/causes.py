@@ -72,10 +72,20 @@ def mark_dirty(hours: Iterable[datetime]) -> None:
     rollups.mark_dirty(hours, Counted.CAUSES, Counted.JOBS)
 
 
-def recount_dirty_hours(*, limit: int = 500) -> set[int]:
-    """Recount the totals of marked hours, newest first; return the ids of the failure groups in these hours."""
-    days = groupby(rollups.dirty_hours(Counted.CAUSES, limit=limit), key=day_of)
-    return {group for day, hours in days for group in recount_hours(day=day, hours=hours)}
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """The hours whose totals were recounted, and the IDs of the failure groups in them."""
+
+    hours: tuple[datetime, ...] = ()
+    group_ids: frozenset[int] = frozenset()
+
+
+def recount_dirty_hours(*, limit: int = 500) -> Recount:
+    """Recount the totals of marked hours, newest first."""
+    dirty = rollups.dirty_hours(Counted.CAUSES, limit=limit)
+    days = groupby(dirty, key=day_of)
+    group_ids = (group for day, hours in days for group in recount_hours(day=day, hours=hours))
+    return Recount(tuple(dirty), frozenset(group_ids))
 
 
 _KEYS = ("job__cluster_id", "experiment_id", "verdict", "cause", "service", "group_id", "job__stage")
@@ -106,15 +116,18 @@ def recount_hours(*, day: datetime, hours: Iterable[datetime]) -> set[int]:
 
 
 def _recount_hour(hour: datetime) -> set[int]:
+    """Recount one hour; return the failure groups that had jobs in it, or have some now."""
     rollups.take_hour(Counted.CAUSES, hour)
     if without_records(hour):
         return set()
     totals = counted_totals(hour)
-    CauseTotals.objects.filter(hour=hour).delete()
+    before = CauseTotals.objects.filter(hour=hour)
+    group_ids = {group for group in before.values_list("group_id", flat=True) if group}
+    before.delete()
     CauseTotals.objects.bulk_create(totals)
     judged = Job.objects.filter(verdict__ended_at__gte=hour, verdict__ended_at__lt=hour + timedelta(hours=1))
     mark_met_by(judged, baseline=False)
-    return {row.group_id for row in totals if row.group_id}
+    return group_ids | {row.group_id for row in totals if row.group_id}
 
 
 def counted_totals(hour: datetime) -> list[CauseTotals]:

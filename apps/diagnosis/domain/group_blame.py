@@ -1,24 +1,29 @@
 """Groups of what is to blame, whatever the error: hosts and releases whose jobs nearly all fail."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from math import exp, log
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Count, F, Func, Q, QuerySet, TextField, Value
 from django.db.models.functions import Cast, Concat
 
+from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import publish
 from apps.diagnosis.domain.causes import mark_dirty
 from apps.diagnosis.domain.fingerprints import Fingerprint
-from apps.diagnosis.domain.groups import HOST_VERDICTS, RELEASE_VERDICTS
+from apps.diagnosis.domain.groups import HOST_VERDICTS, HOST_WITHIN, RELEASE_VERDICTS
 from apps.diagnosis.enums import GroupKind, VerdictKind
 from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.domain.records import hour_of
 from apps.jobs.enums import DEBUG_STAGE, FAILED_STATES
 from apps.jobs.models import SHORT_HOST, Job
 
-#: A black hole: so many failures in this time, a share of all jobs on the host, and so much above the rest.
-HOST_WITHIN, HOST_JOBS, HOST_SHARE, HOST_FACTOR, HOST_KINDS = timedelta(hours=6), 10, 0.8, 4, 2
+#: A black hole: so many failures of so many stages or experiments in `HOST_WITHIN`, in a run of jobs of which such a
+#: share fails, so much above the other hosts, and with such a chance at the rate of these.
+HOST_JOBS, HOST_KINDS = 5, 2
+HOST_SHARE, HOST_FACTOR, HOST_CHANCE = 0.8, 4, 1e-6
 #: A bad release: so many failures in this time, in so many submissions and on so many hosts, a share of all its jobs,
 #: and so much above at least as many jobs of other releases in the same stages.
 RELEASE_WITHIN, RELEASE_JOBS, RELEASE_SHARE, RELEASE_FACTOR = timedelta(hours=24), 10, 0.5, 4
@@ -26,22 +31,22 @@ RELEASE_SUBMISSIONS, RELEASE_HOSTS = 3, 2
 
 
 def find_broken_hosts(*, at: datetime) -> list[FailureGroup]:
-    """Give each host on which nearly every job fails, whatever its stage or experiment, a group of its own."""
+    """Give each host on which nearly every job failed in the hours before `at`, of any stage, a group of its own."""
     recent = Verdict.objects.filter(ended_at__gte=at - HOST_WITHIN, ended_at__lte=at, verdict__in=HOST_VERDICTS)
-    recent = recent.filter(group__kind=GroupKind.ERROR).exclude(job__host="")
-    counted = (
-        recent.annotate(short=_host("job__host"))
-        .order_by()
-        .values_list("job__cluster", "short")
-        .annotate(jobs=Count("pk"), kinds=Count(_kind(), distinct=True))
-        .filter(jobs__gte=HOST_JOBS, kinds__gte=HOST_KINDS)
-    )
-    found = []
-    for cluster, host, _, _ in counted:
-        if _is_broken(cluster, host, at):
-            on_host = Q(job__host=host) | Q(job__host__startswith=f"{host}.")
-            found.append(_host_group(cluster, host, recent.filter(on_host, job__cluster=cluster), at))
-    return found
+    recent = recent.filter(group__kind__in=[GroupKind.ERROR, GroupKind.HOST]).exclude(job__host="")
+    hosts = _often_failing(recent.annotate(short=_host("job__host")), "job__cluster", "short")
+    groups = []
+    for cluster, host in hosts.values_list("job__cluster", "short"):
+        verdicts = recent.filter(job__in=_failing_run(cluster, host, at))
+        if _often_failing(verdicts, "job__cluster").exists():
+            groups.append(_host_group(cluster, host, verdicts, at))
+    return groups
+
+
+def _often_failing(verdicts: QuerySet[Verdict], *keys: str) -> QuerySet[Verdict]:
+    """Count verdicts by these keys, and keep what has enough of them for a host to be blamed."""
+    counted = verdicts.order_by().values(*keys).annotate(jobs=Count("pk"), kinds=Count(_kind(), distinct=True))
+    return counted.filter(jobs__gte=HOST_JOBS, kinds__gte=HOST_KINDS)
 
 
 def _host(name: str) -> Func:
@@ -52,20 +57,67 @@ def _kind() -> Concat:
     return Concat(Cast("experiment", TextField()), Value("/"), F("job__stage"), output_field=TextField())
 
 
-def _is_broken(cluster: int, host: str, at: datetime) -> bool:
-    """Return whether the share of failed jobs on a host is high, and far above that of the cluster's other hosts."""
-    jobs = Job.objects.filter(cluster=cluster, ended_at__gte=at - HOST_WITHIN, ended_at__lte=at)
-    here, failed = Q(short=host), Q(state__in=FAILED_STATES)
-    sums = jobs.annotate(short=SHORT_HOST).aggregate(
-        here=Count("pk", filter=here),
-        bad=Count("pk", filter=here & failed),
-        all=Count("pk"),
-        all_bad=Count("pk", filter=failed),
+def _failing_run(cluster: int, host: str, at: datetime) -> list[int]:
+    """Return the jobs that failed while a host failed nearly every job, far more than the cluster's others; or none.
+
+    Jobs are taken in order of their starts: one that started before the host broke may complete long after.
+    """
+    jobs = Job.objects.filter(cluster=cluster, ended_at__gte=at - HOST_WITHIN, ended_at__lte=at).annotate(
+        short=SHORT_HOST
     )
-    rest = sums["all"] - sums["here"]
-    elsewhere = (sums["all_bad"] - sums["bad"]) / rest if rest else 1.0
-    share = sums["bad"] / sums["here"] if sums["here"] else 0.0
-    return share >= HOST_SHARE and share >= HOST_FACTOR * elsewhere
+    ended = jobs.filter(short=host, started_at__isnull=False, state__in=[*FAILED_STATES, JobState.COMPLETED])
+    rows = list(ended.order_by("started_at", "pk").values_list("pk", "state", "started_at", "ended_at"))
+    run = _densest_run([state != JobState.COMPLETED for _, state, _, _ in rows])
+    failed = [row for row in rows[run] if row[1] != JobState.COMPLETED]
+    if not failed:
+        return []
+    share = len(failed) / len(rows[run])
+    elsewhere, meanwhile = _failed_shares(jobs.exclude(short=host), failed[0][2], max(row[3] for row in failed))
+    is_by_chance = _chance(len(rows[run]), share, max(elsewhere, meanwhile)) > HOST_CHANCE
+    if share < HOST_SHARE or share < HOST_FACTOR * elsewhere or is_by_chance:
+        return []
+    return [row[0] for row in failed]
+
+
+def _densest_run(failures: Sequence[bool]) -> slice:
+    """Return the run of jobs with the most failures of which `HOST_SHARE` fail, from its first failure to its last."""
+    penalty = HOST_SHARE / (1 - HOST_SHARE)
+    best, score, begin, run = 0.0, 0.0, 0, slice(0, 0)
+    for place, has_failed in enumerate(failures):
+        if score <= 0:
+            score, begin = 0.0, place
+        score += 1 if has_failed else -penalty
+        if score > best:
+            best, run = score, slice(begin, place + 1)
+    return run
+
+
+def _failed_shares(jobs: QuerySet[Job], start: datetime, end: datetime) -> tuple[float, float]:
+    """Return the share of these jobs that failed, and of those of them that ended in [start, end].
+
+    A service that is out in [start, end] fails jobs on every host.
+    """
+    during, failed = Q(ended_at__gte=start, ended_at__lte=end), Q(state__in=FAILED_STATES)
+    counts = jobs.aggregate(
+        all=Count("pk"),
+        bad=Count("pk", filter=failed),
+        all_during=Count("pk", filter=during),
+        bad_during=Count("pk", filter=during & failed),
+    )
+    if not counts["all"]:
+        return 1.0, 1.0  # nothing to compare with
+    share = max(counts["bad"], 1) / (counts["all"] + 1)
+    return share, counts["bad_during"] / max(counts["all_during"], 1)
+
+
+def _chance(jobs: int, share: float, rate: float) -> float:
+    """Return a bound for the probability that such a share of jobs, or more, fails at this rate (Chernoff)."""
+    if share <= rate:
+        return 1.0
+    divergence = share * log(share / rate)
+    if share < 1:
+        divergence += (1 - share) * log((1 - share) / (1 - rate))
+    return exp(-jobs * divergence)
 
 
 def _host_group(cluster: int, host: str, verdicts: QuerySet[Verdict], at: datetime) -> FailureGroup:
@@ -127,7 +179,9 @@ def _release_group(experiment: int, release: str, verdicts: QuerySet[Verdict], a
 @transaction.atomic
 def _blame(key: Fingerprint, verdicts: QuerySet[Verdict], at: datetime, **fields: Any) -> FailureGroup:
     """Move these verdicts into the group of what is to blame, which is opened, or opened again."""
-    rows = list(verdicts.select_related("group").order_by("ended_at"))
+    rows = list(verdicts.exclude(group__fingerprint=key.digest).select_related("group").order_by("ended_at"))
+    if not rows:
+        return FailureGroup.objects.get(fingerprint=key.digest)
     line = rows[-1].group.line if rows[-1].group else ""
     group, created = FailureGroup.objects.get_or_create(
         fingerprint=key.digest,

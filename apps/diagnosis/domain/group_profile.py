@@ -6,14 +6,18 @@ from datetime import datetime, timedelta
 from math import exp, sqrt
 from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, F, Q, QuerySet, Sum
 
-from apps.diagnosis.models import FailureGroup, Verdict
+from apps.diagnosis.models import DailyCauseTotals, FailureGroup, Verdict
 from apps.jobs.models import SHORT_HOST, Job
 from apps.production.models import Stage
 
 #: The newest jobs of a group, and the time before its last failure, that are compared.
-NEWEST, WITHIN = 2000, timedelta(days=2)
+NEWEST, WITHIN = 2000, timedelta(days=1)
+#: What is common is computed again once a group has grown by this share, or after this time if it has grown at all.
+GROWTH, AGE = 0.2, timedelta(hours=1)
+#: Groups that failed within this time are kept up to date, so many in one run.
+KEPT_UP, MOST_GROUPS = timedelta(days=2), 20
 #: A value is compared if so many of the group's jobs have it.
 LEAST_JOBS, MOST_VALUES = 3, 12
 #: An attribute stands out if the interval of its lift lies above this.
@@ -35,6 +39,30 @@ class Trait:
     stands_out: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What the newest jobs of a group have in common, highest lift first: how many they are, and when they ended.
+
+    `total` is how many jobs the group had in all.
+    """
+
+    jobs: int
+    start: datetime
+    end: datetime
+    total: int
+    traits: tuple[Trait, ...]
+
+
+def profile_of(group: FailureGroup) -> Profile | None:
+    """Return what was last computed for a group; None before that."""
+    if not group.profile:
+        return None
+    stored = group.profile
+    start, end = (datetime.fromisoformat(stored[name]) for name in ("start", "end"))
+    traits = tuple(Trait(**trait) for trait in stored["traits"])
+    return Profile(stored["jobs"], start, end, stored["total"], traits)
+
+
 def lift(inside: int, group: int, outside: int, everything: int) -> tuple[float, float, float]:
     """Return the ratio of two shares, `inside/group` over `outside/everything`, and its 95 % interval (Katz)."""
     ratio = (inside / group) / (outside / everything)
@@ -42,28 +70,32 @@ def lift(inside: int, group: int, outside: int, everything: int) -> tuple[float,
     return ratio, ratio * exp(-1.96 * error), ratio * exp(1.96 * error)
 
 
-def traits_of(group: FailureGroup) -> list[Trait]:
-    """Compare the newest jobs of a group with all jobs that ended on its clusters meanwhile, highest lift first."""
+def compute_profile(group: FailureGroup, *, total: int) -> Profile | None:
+    """Compare the newest jobs of a group with all jobs that ended on its clusters meanwhile; None without any."""
     verdicts = Verdict.objects.filter(group=group, ended_at__gte=group.last_seen_at - WITHIN)
     newest = list(verdicts.order_by("-ended_at", "-pk").values_list("job", "ended_at", "job__cluster")[:NEWEST])
     if not newest:
-        return []
+        return None
     start, end = newest[-1][1], newest[0][1]
-    mine = Job.objects.filter(pk__in=[job for job, _, _ in newest])
     others = Job.objects.filter(
         ended_at__gte=start - timedelta(hours=1), ended_at__lte=end, cluster__in={cluster for _, _, cluster in newest}
     )
-    inside, everything = _counts(mine), _counts(others)
+    inside = _counts(Job.objects.filter(pk__in=[job for job, _, _ in newest]))
+    return Profile(len(newest), start, end, total, _compare(inside, _counts(others), len(newest)))
+
+
+def _compare(inside: dict[str, Counter[str]], everything: dict[str, Counter[str]], jobs: int) -> tuple[Trait, ...]:
+    """Return the most frequent values of each attribute among the jobs of a group, highest lift first."""
     total = sum(everything["cluster"].values())
-    found = []
+    traits = []
     for attribute, values in inside.items():
-        for value, jobs in values.most_common(3):
-            if value and jobs >= LEAST_JOBS:
-                outside = max(everything[attribute][value], jobs)
-                ratio, low, high = lift(jobs, len(newest), outside, max(total, outside))
+        for value, having in values.most_common(3):
+            if value and having >= LEAST_JOBS:
+                outside = max(everything[attribute][value], having)
                 share = outside / max(total, outside)
-                found.append(Trait(attribute, value, jobs, len(newest), share, ratio, low, high, low > STANDS_OUT))
-    return sorted(found, key=lambda each: (-each.low, each.attribute))[:MOST_VALUES]
+                ratio, low, high = lift(having, jobs, outside, max(total, outside))
+                traits.append(Trait(attribute, value, having, jobs, share, ratio, low, high, low > STANDS_OUT))
+    return tuple(sorted(traits, key=lambda trait: (-trait.low, trait.attribute))[:MOST_VALUES])
 
 
 def _counts(jobs: Any) -> dict[str, Counter[str]]:
@@ -93,7 +125,37 @@ def _releases(jobs: Any) -> dict[tuple[str, str], str]:
     return {(key, name): release for key, name, release in stages}
 
 
-def store_profile(*, group: FailureGroup, at: datetime) -> None:
-    """Compute and store what the jobs of a group have in common."""
-    traits = [asdict(trait) for trait in traits_of(group)]
-    FailureGroup.objects.filter(pk=group.pk).update(profile=traits, profiled_at=at)
+def store_due_profiles(*, at: datetime) -> int:
+    """Compute again what is common in the groups that have grown since; those first that waited longest."""
+    recent = Q(profiled_at=None) | Q(last_seen_at__gte=at - KEPT_UP)
+    groups = FailureGroup.objects.filter(recent).order_by(F("profiled_at").asc(nulls_first=True), "-last_seen_at")
+    totals = _totals(groups)
+    due = [group for group in groups if _is_due(group, totals.get(group.pk, 0), at)][:MOST_GROUPS]
+    for group in due:
+        profile = compute_profile(group, total=totals[group.pk])
+        FailureGroup.objects.filter(pk=group.pk).update(profile=_stored(profile), profiled_at=at)
+    return len(due)
+
+
+def _totals(groups: QuerySet[FailureGroup]) -> dict[int, int]:
+    counted = DailyCauseTotals.objects.filter(group__in=groups.order_by().values("pk")).order_by()
+    return dict(counted.values_list("group").annotate(all_jobs=Sum("jobs")))
+
+
+def _is_due(group: FailureGroup, total: int, at: datetime) -> bool:
+    """Return whether a group grew by a fifth since it was compared, or at all and an hour has passed."""
+    if not total:
+        return False  # not counted yet
+    profile = profile_of(group)
+    is_old = group.profiled_at is None or group.profiled_at <= at - AGE
+    if profile is None:
+        return is_old
+    has_grown_much = total >= (1 + GROWTH) * profile.total
+    return has_grown_much or (is_old and total != profile.total)
+
+
+def _stored(profile: Profile | None) -> dict[str, Any]:
+    """Return a profile as JSON."""
+    if profile is None:
+        return {}
+    return asdict(profile) | {"start": profile.start.isoformat(), "end": profile.end.isoformat()}

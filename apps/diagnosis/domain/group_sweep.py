@@ -1,6 +1,5 @@
 """After each recount: groups that are back or jump, when they were seen, what they share, and what is to blame."""
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -8,8 +7,9 @@ from django.db.models import Max, Min, Q, Sum
 
 from apps.core.domain.events import publish
 from apps.core.domain.workflow import move
+from apps.diagnosis.domain.causes import Recount
 from apps.diagnosis.domain.group_blame import find_bad_releases, find_broken_hosts
-from apps.diagnosis.domain.group_profile import store_profile
+from apps.diagnosis.domain.group_profile import store_due_profiles
 from apps.diagnosis.domain.groups import change_status
 from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupStatus
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, Verdict
@@ -17,23 +17,21 @@ from apps.jobs.domain.records import hour_of
 
 #: A jump: so many failures in one hour, and so many times the mean of the day before; published once in a while.
 JUMP_JOBS, JUMP_FACTOR, JUMP_PAUSE = 20, 5, timedelta(hours=6)
-#: What is common is computed again after this time, for so many groups per run.
-PROFILE_AGE, PROFILES = timedelta(minutes=10), 20
+#: Hosts and releases are blamed for failures of so long ago, of logs that are analysed late.
+BLAMED_WITHIN = timedelta(days=7)
 
 
-def sweep_groups(*, group_ids: Iterable[int], at: datetime) -> None:
-    """Update the groups whose totals were recounted, and look for broken hosts and bad releases."""
-    groups = list(FailureGroup.objects.filter(pk__in=list(group_ids)).order_by("pk"))
-    for group in groups:
+def sweep_groups(recount: Recount, *, at: datetime) -> None:
+    """Update the groups whose totals were recounted, and look for broken hosts and bad releases in these hours."""
+    for group in FailureGroup.objects.filter(pk__in=recount.group_ids).order_by("pk"):
         _note_seen(group)
         _reopen(group, at)
         _note_jump(group, at)
-    stale = FailureGroup.objects.filter(pk__in=[group.pk for group in groups])
-    for group in stale.filter(Q(profiled_at=None) | Q(profiled_at__lte=at - PROFILE_AGE)).order_by("-pk")[:PROFILES]:
-        store_profile(group=group, at=at)
-    if groups:
-        find_broken_hosts(at=at)
-        find_bad_releases(at=at)
+    ends = {min(at, hour + timedelta(hours=1)) for hour in recount.hours}
+    for moment in sorted(end for end in ends if end > at - BLAMED_WITHIN):
+        find_broken_hosts(at=moment)
+        find_bad_releases(at=moment)
+    store_due_profiles(at=at)
 
 
 def _note_seen(group: FailureGroup) -> None:

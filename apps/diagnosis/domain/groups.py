@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -21,6 +21,8 @@ from apps.jobs.enums import DEBUG_STAGE
 
 #: Verdicts that a broken host explains.
 HOST_VERDICTS = (VerdictKind.SERVICE, VerdictKind.UNKNOWN)
+#: A host is to blame for failures up to so long after the last one on it.
+HOST_WITHIN = timedelta(hours=6)
 #: Verdicts that a bad release explains.
 RELEASE_VERDICTS = (VerdictKind.CODE, VerdictKind.UNKNOWN)
 #: A host (cluster, short name) or a release (experiment, name) that may be to blame for a failure.
@@ -99,7 +101,14 @@ def _open_blamed(failures: Sequence[Failure]) -> dict[Blamed, FailureGroup]:
 
 def _blamed_for(verdict: Verdict, blamed: dict[Blamed, FailureGroup]) -> FailureGroup | None:
     groups = (blamed.get(suspect) for suspect in _suspects(verdict))
-    return next((group for group in groups if group and group.first_seen_at <= verdict.ended_at), None)
+    return next((group for group in groups if group and _is_still_to_blame(group, verdict)), None)
+
+
+def _is_still_to_blame(group: FailureGroup, verdict: Verdict) -> bool:
+    """Return whether a job failed in the time in which a host or a release fails most jobs."""
+    has_begun = group.first_seen_at <= verdict.ended_at
+    is_over = group.kind == GroupKind.HOST and verdict.ended_at > group.last_seen_at + HOST_WITHIN
+    return has_begun and not is_over
 
 
 def _created(digest: str, failure: Failure, at: datetime) -> FailureGroup:

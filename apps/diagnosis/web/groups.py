@@ -27,6 +27,7 @@ from apps.core.web.query import read_query
 from apps.diagnosis.domain import group_list, groups
 from apps.diagnosis.domain.causes import last_decided_at, totals_between
 from apps.diagnosis.domain.experience import experience_of
+from apps.diagnosis.domain.group_profile import profile_of
 from apps.diagnosis.enums import GROUP_MOVES, GroupKind, GroupStatus
 from apps.diagnosis.filters import Failures
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals, Evidence, FailureGroup, KnownError, Verdict
@@ -143,7 +144,7 @@ def _page(request: AuthenticatedRequest, found: FailureGroup, form: GroupForm | 
         "experience": experience,
         "make_known_url": _make_known(found, evidence) if may_propose_known_errors(request.user) else "",
         "verdicts": newest,
-        "traits": found.profile if sees_all else [],
+        "profile": profile_of(found) if sees_all else None,
         "sees_all": sees_all,
         "may_triage": groups.may_triage(request.user, found),
         "known_error": KnownError.objects.filter(pk=found.cause).first() if found.cause else None,
