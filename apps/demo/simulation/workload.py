@@ -16,6 +16,7 @@ from apps.demo.simulation.world import HOSTS, HOUR, SAMWEB, STAGES, Campaign, Ph
 LONGEST_SECONDS = 24 * HOUR  # from submission to end, whatever happens
 FIRST_ID = 8_400_000
 _GIVES_UP = 0.3  # share of the jobs whose retries do not outlast an outage
+_DRAWN = 0.12  # share of all jobs that a failing host draws: it is free again at once
 _QUICK_END = 40  # seconds a failing host lets a job live
 
 
@@ -93,7 +94,7 @@ class Runs:
         """Choose when and where a job starts: not on lost nodes, and often on a host that fails everything at once."""
         bad = self.trouble.bad_host_at(queued)
         host = random.choice(HOSTS)
-        if bad is not None and random.random() < 0.04:
+        if bad is not None and random.random() < _DRAWN:
             host = bad.host
         lost = next((o for o in self.trouble.outages(queued, queued + 1) if o.rack == rack_of(host)), None)
         return (queued if lost is None or self.calm else lost.ended + random.randrange(60, 900)), host

@@ -34,7 +34,9 @@ class CausesQuery(serializers.Serializer[Any]):
 class CommonCauseSerializer(serializers.Serializer[CommonCause]):
     """A value of an attribute whose jobs failed more often than expected."""
 
-    attribute = serializers.CharField(help_text="site, host, CPU model, release, stage, user, hour or service.")
+    attribute = serializers.CharField(
+        help_text="site, host, host and time, CPU model, release, stage, user, hour or service."
+    )
     value = serializers.CharField()
     jobs = serializers.IntegerField(help_text="With this value, without those of stronger causes.")
     failed = serializers.IntegerField()

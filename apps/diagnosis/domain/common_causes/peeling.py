@@ -28,6 +28,8 @@ MOST_CAUSES = 20
 SIGMAS = 1.96
 #: Values whose excess is below this many standard deviations need no exact probability.
 _PROMISING = 3.0
+#: Up to so many failures of a value, their probability is computed exactly; the log of one too small to compute.
+_EXACT, _LEAST_LOG = 300, -700.0
 #: Pairs of a value and a submission that are counted in an array; more of them are sorted.
 _MOST_CELLS = 8_000_000
 
@@ -138,8 +140,18 @@ class _Parts:
     jobs: Numbers
     failed: Numbers
 
+    def failing_share(self) -> Numbers:
+        """Return of each value the share of its jobs that failed."""
+        jobs = np.bincount(self.value, self.jobs, minlength=self.values)
+        failed = np.bincount(self.value, self.failed, minlength=self.values)
+        return (failed / np.maximum(jobs, 1)).astype(np.float64)
+
 
 def _strongest(pairs: Mapping[str, _Pairs], stage_of: Codes, limit: float) -> FoundCause | None:
+    """Return the cause with the clearest excess, weighted by the share of its jobs that failed; None by chance.
+
+    A host that fails all its jobs comes before an outage that fails a third of all jobs, which would hide it.
+    """
     best, strength = None, 0.0
     for name, each in pairs.items():
         parts = each.parts()
@@ -153,6 +165,7 @@ def _strongest(pairs: Mapping[str, _Pairs], stage_of: Codes, limit: float) -> Fo
             )
             if name.startswith("service "):
                 power[0] = 0  # no outage is no cause
+            power = power * parts.failing_share()
             value = int(np.argmax(power))
             if power[value] > strength:
                 best, strength = _cause(name, value, parts, result), float(power[value])
@@ -193,7 +206,11 @@ def _within(parts: _Parts) -> _Excess:
         return np.bincount(parts.value, figures * mixed, minlength=parts.values).astype(np.float64)
 
     counted = summed(k)
-    return _Excess(counted, summed(n * rate), summed(spread), _poisson_tails(counted, summed(n * share)))
+    chance = _poisson_tails(counted, summed(n * share))
+    for value in np.flatnonzero((chance < 0) & (counted <= _EXACT)):
+        has = (parts.value == value) & (others > 0) & (all_k > 0)
+        chance[value] = _exact_tail(int(counted[value]), n[has], all_n[has], all_k[has])
+    return _Excess(counted, summed(n * rate), summed(spread), chance)
 
 
 def _between(parts: _Parts, stage_of: Codes) -> _Excess:
@@ -240,6 +257,28 @@ def _poisson_tails(counted: Numbers, expected: Numbers) -> Numbers:
     for at in np.flatnonzero(promising):
         found[at] = _poisson_tail(int(counted[at]), max(float(expected[at]), 1e-12))
     return found
+
+
+def _exact_tail(least: int, drawn: Numbers, jobs: Numbers, failed: Numbers) -> float:
+    """Return log P(X >= least), X the failures among `drawn` jobs of each submission, of which `failed` of `jobs` fail.
+
+    Where a submission fails on one host only, the bound of `_poisson_tails` is far from it.
+    """
+    below = np.ones(1)  # probabilities of 0, 1, … failures; all above `least` together in the last
+    for n, all_n, all_k in zip(drawn.astype(int), jobs.astype(int), failed.astype(int), strict=True):
+        numbers = range(max(0, n + all_k - all_n), min(n, all_k) + 1)
+        single = np.zeros(numbers.stop)
+        for k in numbers:
+            single[k] = exp(_log_choose(all_k, k) + _log_choose(all_n - all_k, n - k) - _log_choose(all_n, n))
+        below = np.convolve(below, single)
+        if len(below) > least + 1:
+            below = np.append(below[:least], below[least:].sum())
+    tail = float(below[least:].sum())
+    return min(0.0, log(tail)) if tail > 0 else _LEAST_LOG
+
+
+def _log_choose(n: int, k: int) -> float:
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
 
 
 def _poisson_tail(least: int, mean: float) -> float:
