@@ -19,7 +19,7 @@ from apps.diagnosis.domain.group_profile import lift, profile_of
 from apps.diagnosis.domain.group_sweep import sweep_groups
 from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupStatus
-from apps.diagnosis.models import FailureGroup, LogHarvest, Verdict
+from apps.diagnosis.models import Evidence, FailureGroup, LogHarvest, Verdict
 from tests.factories import clusters, jobs
 
 AUTH, KEY = "[FATAL] Auth failed\n", "Error in event {0}: cannot read /data/run{0}/file\n"
@@ -309,3 +309,14 @@ def test_chance_is_never_below_the_binomial_tail(jobs_in_all, failed, rate):
     numbers = range(failed, jobs_in_all + 1)
     tail = sum(comb(jobs_in_all, number) * rate**number * (1 - rate) ** (jobs_in_all - number) for number in numbers)
     assert _chance(jobs_in_all, failed / jobs_in_all, rate) >= tail * (1 - 1e-9)
+
+
+def test_the_example_log_shows_the_deciding_line_below_many_others(client, fail, shifter):
+    symptoms = "".join(f"ERROR: cannot read block {number}\n" for number in range(12))
+    job = fail(symptoms + AUTH)
+    assert Evidence.objects.filter(harvest__job=job).count() > 6
+
+    client.force_login(shifter)
+    html = client.get(job.verdict.group.get_absolute_url()).content.decode()
+
+    assert "Auth failed" in html.partition('id="log"')[2].partition("</section>")[0]

@@ -6,6 +6,7 @@ import pytest
 
 from apps.diagnosis.domain.log_page.alignment import align, masked
 from apps.diagnosis.domain.log_page.comparison import Divergence, ShownFold, ShownRow, compare_logs, siblings_of
+from apps.diagnosis.engine.novelty import Templates
 from apps.diagnosis.enums import Stream
 
 EVENTS = [f"Begin processing the {n}th record. run: 3{n}\n" for n in range(200)]
@@ -67,3 +68,45 @@ def test_masked_lines_keep_what_tells_a_failure_apart():
     assert masked("exit status 65", "") != masked("exit status 0", "")
     assert masked("HTTP error: 503 for 4711", "") == masked("HTTP error: 503 for 12", "")
     assert align(["job 4711 done"], ["job 4712 done"], "4711", "4712")[0][0].kind == "equal"
+
+
+SAME = [
+    ("Begin processing the 953rd record. run: 5", "Begin processing the 501st record. run: 34"),
+    ("took .5 s, 1.5e-05 of 12", "took 12.25 s, 3e+02 of 7"),
+    ("RootInput(read)     0.00123       0.0031      1e-05", "RootInput(read)     12.5    0.1     0.2"),
+    ("shift -0.5 mm", "shift 0.7 mm"),
+    ("progress 5%", "progress 12.5%"),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), SAME)
+def test_lines_that_differ_in_ordinals_decimals_and_widths_are_the_same(left, right):
+    assert masked(left, "") == masked(right, "")
+    templates = Templates()
+    assert templates.hash_of(left.encode()) == templates.hash_of(right.encode())
+
+
+def test_lines_that_differ_in_words_are_not_the_same():
+    assert masked("chi2 nan", "") != masked("chi2 0.7", "")
+    assert masked("read 3 of 4", "") != masked("wrote 3 of 4", "")
+
+
+def test_a_debug_rerun_is_compared_whose_log_path_only_accounting_names(family, make_job, shifter, roots, client):
+    failed = family[0]
+    rerun = make_job(
+        5,
+        log=GOOD,
+        log_path="",
+        work_dir=str(roots),
+        stdout_path="5.out",
+        request_key="NOVA-0001",
+        stage="reco.debug",
+        state="completed",
+        exit_code=0,
+        host="wn-1",
+    )
+    comparison = compare_logs(failed, user=shifter, stream=Stream.STDOUT, chosen=rerun)
+    assert (comparison.other, comparison.problem) == (rerun, "")
+    assert any(isinstance(row, Divergence) for row in comparison.rows)
+    client.force_login(shifter)
+    assert "Log path unknown" not in client.get(f"/jobs/{rerun.pk}/log/").content.decode()

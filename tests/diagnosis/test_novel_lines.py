@@ -3,6 +3,8 @@
 import pytest
 from django.urls import reverse
 
+from apps.diagnosis.domain.causes import recount_dirty_hours
+from apps.diagnosis.domain.example_log import list_example_lines
 from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.domain.pattern_preview import preview_pattern
 from apps.diagnosis.domain.success_samples import baseline_for, sample_successes
@@ -74,7 +76,9 @@ def test_novel_lines_are_evidence_where_no_known_error_matched(client, successes
     assert (preview.successful.matched, preview.successful.searched) == (8, 8)
 
 
-def test_an_unexplained_group_is_titled_by_its_novel_line_not_by_the_exit_status_below(successes, make_job, at):
+def test_an_unexplained_group_is_titled_by_its_novel_line_not_by_the_exit_status_below(
+    client, successes, make_job, at, shifter
+):
     for _ in range(2):
         sample_successes(at=at)
     spill = "beam spill table has a hole after spill {}; stop\n"
@@ -90,3 +94,12 @@ def test_an_unexplained_group_is_titled_by_its_novel_line_not_by_the_exit_status
     assert FailureGroup.objects.get().title == "Unexplained: beam spill table has a hole after spill <n>; stop"
     novel = [reason["text"] for reason in verdicts[0].reasons if reason["kind"] == "novel"]
     assert [spill.format(20).strip() in novel[0], "exit status" in novel[1]] == [True, True]
+    lines = list_example_lines(verdicts[0])
+    assert [(line.number, line.text, line.role) for line in lines] == [
+        (4, spill.format(20).strip(), ""),
+        (5, "job script exit status 3: it failed", "consequence"),
+    ]
+    recount_dirty_hours()
+    client.force_login(shifter)
+    html = client.get(FailureGroup.objects.get().get_absolute_url()).content.decode()
+    assert "beam spill table" in html.partition('id="log"')[2].partition("</section>")[0]

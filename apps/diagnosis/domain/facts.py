@@ -16,6 +16,7 @@ from apps.diagnosis.domain.packs.current import levels_of
 from apps.diagnosis.engine.base import ExitCode, JobFacts, Outage
 from apps.diagnosis.engine.exit_codes import numbers_of
 from apps.diagnosis.enums import Overlap, Stream
+from apps.jobs.domain.records import record_of
 from apps.jobs.models import Job
 from apps.production.models import Stage
 from apps.statusboard.domain.board import StateSpan
@@ -58,12 +59,17 @@ def codes_of_jobs(jobs: Iterable[Job]) -> tuple[ExitCode, ...]:
 def log_paths(job: Job) -> list[tuple[Stream, str]]:
     """Return the logs that can exist: none for a job that never started, and none at /dev/null.
 
-    They are files, or URLs where the cluster has a `log_url`, which a job has no say in.
+    They are files, or URLs where the cluster has a `log_url`, which a job has no say in. Until the scheduler was asked
+    for them, as for jobs that completed, they are those of accounting.
     """
     if job.started_at and (url := log_url_of(job.cluster)):
         streams = (Stream.STDOUT, Stream.STDERR) if "{stream}" in url else (Stream.STDOUT,)
         return [(stream, _filled(url, job, stream)) for stream in streams]
-    paths = [(Stream.STDOUT, job.log_path), (Stream.STDERR, job.error_log_path)]
+    stdout, stderr = job.log_path, job.error_log_path
+    if not stdout and (known := record_of(job).known_paths()):  # nobody has asked its scheduler yet
+        stdout = str(known.stdout)
+        stderr = "" if known.stderr == known.stdout else str(known.stderr)
+    paths = [(Stream.STDOUT, stdout), (Stream.STDERR, stderr)]
     return [(stream, path) for stream, path in paths if job.started_at and path and path != os.devnull]
 
 

@@ -28,7 +28,9 @@ LEAST_LOGS = 5
 TAIL_BYTES = 64 * 1024
 LINE_BYTES = 1_000
 _TEXT_BYTES = 300
-_VARIES = re.compile(rb"(?:/[\w.+=@%~-]{1,255}){2,}/?|0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[-+]?\d[\w.,:+-]*")
+_VARIES = re.compile(rb"(?:/[\w.+=@%~-]{1,255}){2,}/?|0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[-+]?\.?\d[\w.,:+-]*")
+#: Columns are as wide as their numbers are long.
+_SPACES = re.compile(rb"[ \t]+")
 _ERROR = re.compile(rb"(?i)error|fatal|exception|fail|abort|killed|cannot|could not|denied|no such|not found|warn")
 _DIGITS = b"0123456789"
 
@@ -43,7 +45,7 @@ class Templates:
         """Return the hash of the template of a clean line; 0 for a line without words."""
         key = line[:LINE_BYTES].translate(None, _DIGITS)
         if key not in self._known:
-            template = _VARIES.sub(b"*", line[:LINE_BYTES]).strip()
+            template = _SPACES.sub(b" ", _VARIES.sub(b"*", line[:LINE_BYTES])).strip()
             has_words = any(48 < byte for byte in template)
             self._known[key] = int.from_bytes(blake2b(template, digest_size=8).digest(), "big") if has_words else 0
         return self._known[key]

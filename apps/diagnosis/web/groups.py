@@ -26,11 +26,12 @@ from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
 from apps.diagnosis.domain import group_list, groups
 from apps.diagnosis.domain.causes import last_decided_at, totals_between
+from apps.diagnosis.domain.example_log import ExampleLine, list_example_lines
 from apps.diagnosis.domain.experience import experience_of
 from apps.diagnosis.domain.group_profile import profile_of
 from apps.diagnosis.enums import GROUP_MOVES, GroupKind, GroupStatus
 from apps.diagnosis.filters import Failures
-from apps.diagnosis.models import CauseTotals, DailyCauseTotals, Evidence, FailureGroup, KnownError, Verdict
+from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, KnownError, Verdict
 from apps.diagnosis.permissions import may_propose_known_errors
 from apps.diagnosis.web.forms import GroupForm
 from apps.jobs.domain.records import hour_of
@@ -43,7 +44,7 @@ VIEWS = {
     "mine": "Mine",
     "muted": "Muted",
 }
-PAGE_SIZE, JOBS_SHOWN, EVENTS_SHOWN, EVIDENCE_SHOWN, BULK = 25, 20, 50, 6, 100
+PAGE_SIZE, JOBS_SHOWN, EVENTS_SHOWN, BULK = 25, 20, 50, 100
 #: For how many days a group is muted, unless the user enters another number.
 MUTE_DAYS = 7
 
@@ -131,7 +132,7 @@ def _page(request: AuthenticatedRequest, found: FailureGroup, form: GroupForm | 
     verdicts = Verdict.objects.visible_to(request.user).filter(group=found).select_related("job__cluster", "experiment")
     newest = list(verdicts.order_by("-ended_at", "-pk")[:JOBS_SHOWN])
     sees_all = groups.sees_all_of(request.user, found)
-    evidence = _evidence(newest[0]) if newest else []
+    example_lines = list_example_lines(newest[0]) if newest else []
     experience = None
     if newest and found.kind == GroupKind.ERROR:
         experience = experience_of(newest[0], user=request.user, at=timezone.now(), with_itself=True)
@@ -140,9 +141,9 @@ def _page(request: AuthenticatedRequest, found: FailureGroup, form: GroupForm | 
         "row": row,
         "chart": _chart(row, end),
         "example": newest[0] if newest else None,
-        "evidence": evidence,
+        "example_lines": example_lines,
         "experience": experience,
-        "make_known_url": _make_known(found, evidence) if may_propose_known_errors(request.user) else "",
+        "make_known_url": _make_known(found, example_lines) if may_propose_known_errors(request.user) else "",
         "verdicts": newest,
         "profile": profile_of(found) if sees_all else None,
         "sees_all": sees_all,
@@ -157,24 +158,15 @@ def _page(request: AuthenticatedRequest, found: FailureGroup, form: GroupForm | 
     return render(request, "diagnosis/group.html", context, status=status)
 
 
-def _make_known(found: FailureGroup, evidence: Sequence[Evidence]) -> str:
+def _make_known(found: FailureGroup, example_lines: Sequence[ExampleLine]) -> str:
     """Return the address of the form for a known error made from this group, by the line that decided."""
-    lines = [row.text for row in evidence if row.pattern == found.cause] or [found.line]
+    lines = [line.text for line in example_lines if found.cause and line.pattern == found.cause] or [found.line]
     query = {"line": lines[0], "service": found.service, "verdict": found.verdict}
     return (
         f"{reverse('diagnosis:known-error-new')}?{urlencode(query)}"
         if lines[0] and found.kind == GroupKind.ERROR
         else ""
     )
-
-
-def _evidence(example: Verdict) -> list[Evidence]:
-    """Return the first lines of evidence of a job, each once: several known errors may match one line."""
-    by_line: dict[tuple[str, int], Evidence] = {}
-    for row in Evidence.objects.filter(harvest__job=example.job_id).order_by("offset", "pk"):
-        if row.pattern == example.cause or (row.stream, row.offset) not in by_line:
-            by_line[row.stream, row.offset] = row
-    return list(by_line.values())[:EVIDENCE_SHOWN]
 
 
 def _initial(found: FailureGroup, user: User) -> dict[str, Any]:

@@ -10,17 +10,21 @@ from apps.archive.domain.comparison import Row, compare_lines, normalised
 
 #: Numbers differ from run to run, except exit codes, signals and status codes, which tell a failure from a success.
 _NUMBERS = re.compile(
-    r"(?<![\d.])(?<!code )(?<!code=)(?<!signal )(?<!status )(?<!status=)(?<!HTTP )(?<!error: )(?<!errno=)\d[\d.,:]*"
+    r"(?<![\d.])(?<!code )(?<!code=)(?<!signal )(?<!status )(?<!status=)(?<!HTTP )(?<!error: )(?<!errno=)"
+    r"(?:\d[\d.,:]*|\.\d+)(?:[eE][+-]?\d+|(?:st|nd|rd|th)\b)?"
 )
+_SIGNS = re.compile(r"(?<![\w>])[-+](?=<n>)")
+_SPACES = re.compile(r"[ \t]+")
 _PATHS = re.compile(r"(?:[a-z]{2,8}:/)?(?:/[\w.+=@%~:-]{1,255}){2,}/?")
 _FILES = re.compile(r"\b[\w-]{1,200}\.(?:root|raw|dat|hdf5|h5|fits|json|txt|log|gz)\b(?:\.\w{1,8})?")
 LINE_CHARACTERS = 1000
 
 
 def masked(line: str, job_id: str) -> str:
-    """Return a line without times, IDs, paths, names of files and numbers."""
+    """Return a line without times, IDs, paths, names of files, numbers, ordinals, and the width of columns."""
     text = normalised(line[:LINE_CHARACTERS], job_id=job_id)
-    return _NUMBERS.sub("<n>", _FILES.sub("<file>", _PATHS.sub("<path>", text)))
+    text = _NUMBERS.sub("<n>", _FILES.sub("<file>", _PATHS.sub("<path>", text)))
+    return _SPACES.sub(" ", _SIGNS.sub("", text)).strip()
 
 
 def align(left: Sequence[str], right: Sequence[str], left_id: str, right_id: str) -> tuple[list[Row], list[bool]]:
