@@ -34,19 +34,20 @@ def find_broken_hosts(*, at: datetime) -> list[FailureGroup]:
     """Give each host on which nearly every job failed in the hours before `at`, of any stage, a group of its own."""
     recent = Verdict.objects.filter(ended_at__gte=at - HOST_WITHIN, ended_at__lte=at, verdict__in=HOST_VERDICTS)
     recent = recent.filter(group__kind__in=[GroupKind.ERROR, GroupKind.HOST]).exclude(job__host="")
-    hosts = _often_failing(recent.annotate(short=_host("job__host")), "job__cluster", "short")
     groups = []
-    for cluster, host in hosts.values_list("job__cluster", "short"):
+    for cluster, host in _often_failing_hosts(recent):
         verdicts = recent.filter(job__in=_failing_run(cluster, host, at))
-        if _often_failing(verdicts, "job__cluster").exists():
+        if _often_failing_hosts(verdicts):
             groups.append(_host_group(cluster, host, verdicts, at))
     return groups
 
 
-def _often_failing(verdicts: QuerySet[Verdict], *keys: str) -> QuerySet[Verdict]:
-    """Count verdicts by these keys, and keep what has enough of them for a host to be blamed."""
-    counted = verdicts.order_by().values(*keys).annotate(jobs=Count("pk"), kinds=Count(_kind(), distinct=True))
-    return counted.filter(jobs__gte=HOST_JOBS, kinds__gte=HOST_KINDS)
+def _often_failing_hosts(verdicts: QuerySet[Verdict]) -> list[tuple[int, str]]:
+    """Return the hosts with enough of these verdicts to be blamed, each with its cluster."""
+    hosts = verdicts.annotate(short=_host("job__host")).order_by().values_list("job__cluster", "short")
+    counted = hosts.annotate(jobs=Count("pk"), kinds=Count(_kind(), distinct=True))
+    often = counted.filter(jobs__gte=HOST_JOBS, kinds__gte=HOST_KINDS)
+    return [(cluster, host) for cluster, host, _, _ in often]
 
 
 def _host(name: str) -> Func:
@@ -66,17 +67,18 @@ def _failing_run(cluster: int, host: str, at: datetime) -> list[int]:
         short=SHORT_HOST
     )
     ended = jobs.filter(short=host, started_at__isnull=False, state__in=[*FAILED_STATES, JobState.COMPLETED])
-    rows = list(ended.order_by("started_at", "pk").values_list("pk", "state", "started_at", "ended_at"))
-    run = _densest_run([state != JobState.COMPLETED for _, state, _, _ in rows])
-    failed = [row for row in rows[run] if row[1] != JobState.COMPLETED]
+    rows = list(ended.order_by("started_at", "pk").values_list("pk", "state", "ended_at"))
+    run = rows[_densest_run([state != JobState.COMPLETED for _, state, _ in rows])]
+    failed = [row for row in run if row[1] != JobState.COMPLETED]
     if not failed:
         return []
-    share = len(failed) / len(rows[run])
-    elsewhere, meanwhile = _failed_shares(jobs.exclude(short=host), failed[0][2], max(row[3] for row in failed))
-    is_by_chance = _chance(len(rows[run]), share, max(elsewhere, meanwhile)) > HOST_CHANCE
+    share = len(failed) / len(run)
+    ends = [row[2] for row in failed]
+    elsewhere, meanwhile = _failed_shares(jobs.exclude(short=host), min(ends), max(ends))
+    is_by_chance = _chance(len(run), share, max(elsewhere, meanwhile)) > HOST_CHANCE
     if share < HOST_SHARE or share < HOST_FACTOR * elsewhere or is_by_chance:
         return []
-    return [row[0] for row in failed]
+    return [pk for pk, _, _ in failed]
 
 
 def _densest_run(failures: Sequence[bool]) -> slice:
