@@ -173,6 +173,7 @@ EXPECTED = {
     "api:request-import-yaml": "nyynnn",  # and then for the experiment that the text names
     "api:request-list": ALL,
     "api:request-reject": OPG_APPROVER,
+    "api:request-reschedule": REQUESTER,
     "api:request-set-priority": OPG_APPROVER,
     "api:request-signatures": OF_EXPERIMENT,
     "api:request-submit": REQUESTER,
@@ -299,6 +300,7 @@ EXPECTED = {
     "portal:request": OF_EXPERIMENT,
     "portal:request-move": REQUESTER,
     "portal:request-priority": OPG_APPROVER,
+    "portal:request-reschedule": REQUESTER,
     "production:check-new": "nyynnn",
     "production:check-typed": REQUESTER,
     "production:comment": OF_EXPERIMENT,

@@ -35,6 +35,8 @@ IMMATERIAL = frozenset({"campaign", "title", "purpose", "priority_reason", "dead
 HOLDABLE = (_S.QUEUED, _S.TESTING, _S.RUNNING)
 #: The OPG produces or reviews it.
 IN_PRODUCTION = frozenset({_S.TESTING, _S.RUNNING, _S.ON_HOLD, _S.COMPLETING, _S.DATA_QUALITY})
+#: In these states a liaison can postpone the deadline, without a new approval.
+POSTPONABLE = frozenset({*CHANGEABLE, *IN_PRODUCTION})
 #: Final states. Only a done request can still be superseded.
 CLOSED = frozenset({_S.DONE, _S.DONE_PARTIAL, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED})
 #: Approved: jobs may run.

@@ -60,6 +60,12 @@ declare(
     EventKind("request.sign", "signed the request", "was signed by one more group", _PROGRESS),
     EventKind("request.withdraw_signature", "withdrew a signature", "lost a signature", _PROGRESS),
     EventKind("request.priority_set", "set the priority", "has a new priority", to(Group.CHANGE, *TEAM)),
+    EventKind(
+        "request.class_requested",
+        "requested the class {requested}",
+        "is requested in another class",
+        to(Group.TURN, Audience.APPROVERS),
+    ),
     EventKind("request.moved", "moved the request", "was moved in the queue", to(Group.CHANGE, *TEAM)),
     EventKind(
         "request.reminder", "sent a reminder", "is still waiting", {Audience.MENTIONED: Group.TURN}, mentions="people"

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, Principal, User
 from apps.accounts.permissions import is_approver, is_liaison, scope_of
-from apps.production.enums import ARGUMENT_EDITABLE, EDITABLE, PORTAL, PRIORITISED, Actor, RequestState
+from apps.production.enums import ARGUMENT_EDITABLE, EDITABLE, PORTAL, POSTPONABLE, PRIORITISED, Actor, RequestState
 
 if TYPE_CHECKING:
     from apps.production.models import Request, RequestTemplate
@@ -65,6 +65,11 @@ def may_edit(user: Principal, request: "Request") -> bool:
 
 def may_prioritise(user: Principal, request: "Request") -> bool:
     return request.state in PRIORITISED and _approver(user, request)
+
+
+def may_reschedule(user: Principal, request: "Request") -> bool:
+    """Whether the user may postpone the deadline of a submitted request, and ask for a class."""
+    return request.state in POSTPONABLE and is_liaison_of(user, request)
 
 
 def may_move(user: Principal, request: "Request") -> bool:

@@ -21,6 +21,7 @@ DONE_BY = {
     "notifications:settings": "api:notification-preferences",
     "portal:request-move": "api:request-submit",  # and one for each verb
     "portal:request-priority": "api:request-set-priority",
+    "portal:request-reschedule": "api:request-reschedule",
     "production:check-new": "api:request-check",
     "production:check-typed": "api:request-check-saved",
     "production:comment": "api:comment-list",

@@ -213,7 +213,7 @@ def test_schema_names_every_route_without_a_warning(db):
     assert warnings == []
     verbs = {path.split("/")[-2] for path in schema["paths"] if path.startswith(LIST + "{key}/")}
     signing = {"signatures", "withdraw-signature"}
-    moves = {*(verb.value for verb in SERVICES), "set-priority", "outputs", "located", "yaml", *signing}
+    moves = {*(verb.value for verb in SERVICES), "set-priority", "reschedule", "outputs", "located", "yaml", *signing}
     assert verbs >= {"{key}"} | moves
 
 

@@ -33,6 +33,7 @@ from apps.production.domain.lineage.templates import may_manage
 from apps.production.domain.priority.listing import line_of, queue_length
 from apps.production.domain.priority.ranks import is_in_line
 from apps.production.domain.priority.shares import ranks_by_class, with_expected_end
+from apps.production.domain.requests.reschedule import open_class_request
 from apps.production.domain.requests.status import required_services, status_of, steps_of, totals_of
 from apps.production.domain.slack import Slack, slack_of
 from apps.production.enums import (
@@ -45,7 +46,7 @@ from apps.production.enums import (
     Verb,
 )
 from apps.production.models import Request
-from apps.production.permissions import may_edit, may_prioritise
+from apps.production.permissions import may_edit, may_prioritise, may_reschedule
 from apps.progress.domain.progress import RequestNow, progress_now
 from apps.quality.domain.standing import standing_of as quality_of
 from apps.statusboard.enums import State
@@ -100,6 +101,8 @@ def next_by(request: Request, approval: Approval) -> str:
 LATEST = 3
 #: The value of `?do=` that opens the priority form.
 PRIORITY = "priority"
+#: The value of `?do=` that opens the form of a later deadline and a requested class.
+RESCHEDULE = "reschedule"
 #: States in which data quality comes first on the page, and states with output.
 _REVIEWED = frozenset({RequestState.DATA_QUALITY, RequestState.DONE, RequestState.DONE_PARTIAL})
 _WITH_OUTPUT = _REVIEWED | {RequestState.RUNNING, RequestState.COMPLETING}
@@ -131,7 +134,7 @@ def _work(
 def request_page(
     *, request: Request, user: User, at: datetime, asked: str = "", checks: bool = False
 ) -> dict[str, Any]:
-    """Return the context of the page; `asked` is the verb of the move whose form is open, or `PRIORITY`.
+    """Return the context of the page; `asked` is the verb of the move whose form is open, `PRIORITY` or `RESCHEDULE`.
 
     With `checks`, an open request is checked as of now; else only while it waits for approval.
     `step` is that move, if the user can make it. `progress` is set once the request is approved, `quality` once it has
@@ -140,7 +143,7 @@ def request_page(
     prefetch_related_objects([request], "attention")
     slots: Any = SimpleLazyObject(lambda: slots_of(request, user, at))
     moves, events = moves_for(user, request, at, slots=slots), list(events_of(request))
-    prioritises = may_prioritise(user, request)
+    prioritises, reschedules = may_prioritise(user, request), may_reschedule(user, request)
     threads, line, written = threads_of(request), line_of(request, user=user, at=at), content_of(request)
     start = line.start.days if line and line.start else None
     sets_priority = asked == PRIORITY and prioritises
@@ -161,6 +164,9 @@ def request_page(
         "moves": moves,
         "step": next((move for move in moves if move.verb == asked), None),
         "sets_priority": sets_priority,
+        "reschedules": asked == RESCHEDULE and reschedules,
+        "may_reschedule": reschedules,
+        "class_request": open_class_request(events),
         "by_class": ranks_by_class(request, at=at) if sets_priority else [],
         "may_edit": may_edit(user, request) and may_change(request.state, written),
         "may_prioritise": prioritises,

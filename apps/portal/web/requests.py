@@ -12,13 +12,14 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
-from apps.portal.pages.request import PRIORITY, request_page
+from apps.portal.pages.request import PRIORITY, RESCHEDULE, request_page
 from apps.production.domain.approvals.requirements import move_message
 from apps.production.domain.lifecycle.moves import SERVICES, set_priority
 from apps.production.domain.lifecycle.transitions import transitions_from
+from apps.production.domain.requests.reschedule import reschedule
 from apps.production.enums import Verb
 from apps.production.models import Request
-from apps.production.web.forms.moves import PriorityForm, ReasonForm, ReviewForm, SuccessorForm
+from apps.production.web.forms.moves import PriorityForm, ReasonForm, RescheduleForm, ReviewForm, SuccessorForm
 from apps.production.web.lookup import request_or_404
 
 
@@ -61,13 +62,25 @@ def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
     return _page(request, wanted, asked=PRIORITY, form=form) if form.errors else redirect(wanted)
 
 
+@require_POST
+def reschedule_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
+    """Postpone the deadline, request a class, or both."""
+    wanted, form = request_or_404(request.user, key), RescheduleForm(request.POST)
+    if form.is_valid():
+        with show_errors(request, form):
+            reschedule(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
+            asked = form.cleaned_data["requested_class"]
+            messages.success(request, f"{wanted} is rescheduled." + (f" Class {asked} is requested." if asked else ""))
+    return _page(request, wanted, asked=RESCHEDULE, form=form) if form.errors else redirect(wanted)
+
+
 def _page(request: AuthenticatedRequest, wanted: Request, *, asked: str, form: Any = None) -> HttpResponse:
     """Render the page with the open form; a submitted one with its problems."""
     checks = request.GET.get("checks") == "now"
     page = request_page(request=wanted, user=request.user, at=timezone.now(), asked=asked, checks=checks)
     if form is None:
         return render(request, "portal/request.html", {**page, "form": _empty_form(page)})
-    if page["step"] is None and not page["sets_priority"]:
+    if page["step"] is None and not page["sets_priority"] and not page["reschedules"]:
         raise PermissionDenied
     if first := next((name for name in form.errors if name in form.fields), None):
         form.fields[first].widget.attrs["autofocus"] = True
@@ -79,8 +92,13 @@ def _empty_form(page: dict[str, Any]) -> ReasonForm | None:
     if step is not None:
         return _form_of(step.verb)(initial={"version": wanted.version}, reason_needed=step.reason_needed)
     if page["sets_priority"]:
+        asked = page["class_request"]
         level = {"priority": wanted.priority, "priority_class": wanted.priority_class}
+        if asked is not None:
+            level["priority_class"] = asked.data["requested"]
         return PriorityForm(initial={"version": wanted.version, **level})
+    if page["reschedules"]:
+        return RescheduleForm(initial={"version": wanted.version, "deadline": wanted.deadline})
     return None
 
 

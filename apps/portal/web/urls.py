@@ -15,5 +15,6 @@ urlpatterns = [
     # After the pages of production, which have the same prefix.
     path("requests/<str:key>/", requests.request_detail, name="request"),
     path("requests/<str:key>/priority/", requests.prioritise, name="request-priority"),
+    path("requests/<str:key>/reschedule/", requests.reschedule_request, name="request-reschedule"),
     path("requests/<str:key>/<str:verb>/", requests.move_request, name="request-move"),
 ]

@@ -25,6 +25,7 @@ from apps.production.api.serializers import (
     ReasonWriter,
     RequestReader,
     RequestRow,
+    RescheduleWriter,
     SuccessorWriter,
 )
 from apps.production.api.templates import CloneRoutes
@@ -36,6 +37,7 @@ from apps.production.domain.lifecycle.moves import SERVICES
 from apps.production.domain.lifecycle.steps import check_actor
 from apps.production.domain.priority.ranks import queue_ranks
 from apps.production.domain.requests.drafts import create_draft, save_draft
+from apps.production.domain.requests.reschedule import reschedule
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import Actor, Verb
 from apps.production.filters import RequestFilter
@@ -141,6 +143,11 @@ class RequestViewSet(
     def set_priority(self, wanted: Request, **given: Any) -> Request:
         """Set the priority in the queue. Requires a reason."""
         return moves.set_priority(request=wanted, **given)
+
+    @command(RescheduleWriter, RequestReader, allowed=is_liaison_of)
+    def reschedule(self, wanted: Request, **given: Any) -> Request:
+        """Postpone the deadline of a submitted request, or request a class. Requires a reason."""
+        return reschedule(request=wanted, **given)
 
     def _save(self, base: RequestContent | None) -> Response:
         wanted = self.get_object()

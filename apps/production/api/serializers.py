@@ -250,6 +250,15 @@ class SuccessorWriter(ReasonWriter):
     successor = serializers.CharField(max_length=24)
 
 
+class RescheduleWriter(ReasonWriter):
+    """A later deadline, a class to request from the approvers, or both, with the reason."""
+
+    deadline = serializers.DateField(required=False, allow_null=True, default=None)
+    requested_class = serializers.ChoiceField(
+        choices=RequestedPriority.choices, required=False, allow_null=True, default=None
+    )
+
+
 class PriorityWriter(ReasonWriter):
     """A class, a number within it (higher runs sooner), or both. Fields not sent stay unchanged."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import F, Q
+from django.urls import reverse
 
 from apps.accounts.enums import Role
 from apps.accounts.models import Membership, User
@@ -19,8 +20,9 @@ from apps.production.domain.approvals.requirements import (
     signer_at,
     slots_of,
 )
-from apps.production.enums import AttentionKind, RequestState
+from apps.production.enums import EDITABLE, AttentionKind, RequestState, Verb
 from apps.production.models import Attention, Request, RequestQuerySet, Signature
+from apps.production.permissions import may_prioritise, may_reschedule
 
 _LIAISONS, _OPG = (Role.LIAISON,), (Role.APPROVER, Role.SHIFTER)
 #: The roles responsible for the next step, by state and by what needs attention, most urgent first. Drafts belong to
@@ -161,11 +163,20 @@ def signable(user: User, at: datetime | None, among: Iterable[int] | None = None
 
 
 @dataclass(frozen=True)
+class Action:
+    """The button of a wait: its label, and where it leads."""
+
+    label: str
+    url: str
+
+
+@dataclass(frozen=True)
 class InboxItem:
-    """A request that waits for a user: what to do, why, on behalf of whom, and since when."""
+    """A request that waits for a user: what to do, by which button, why, on behalf of whom, and since when."""
 
     request: Request
     todo: str
+    action: Action
     why: str
     since: datetime
     for_users: tuple[str, ...] = ()
@@ -180,19 +191,49 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
     for request in requests:
         held = {role for role, experiment in scope.roles if experiment in (None, request.experiment_id)}
         mine = [wait for wait in waits[request.pk] if request.pk in rights or held & {*RESPONSIBLE.get(wait.of, ())}]
-        items.append(_item(request, rights.get(request.pk, []), mine or waits[request.pk]))
+        items.append(_item(request, user, rights.get(request.pk, []), mine or waits[request.pk]))
     return items
 
 
-def _item(request: Request, rights: list[Right], waits: list[Wait]) -> InboxItem:
+#: The button of a wait, and its place on the request's page: a form, or a section.
+_BUTTONS: Mapping[RequestState | AttentionKind, tuple[str, str]] = {
+    AttentionKind.STUCK: ("Retry or continue", "#submissions"),
+    AttentionKind.TEST_FAILED: ("Start test…", f"?do={Verb.TEST}#do"),
+    AttentionKind.IDLE: ("Open submissions", "#submissions"),
+    RequestState.ON_HOLD: ("Release…", f"?do={Verb.RELEASE}#do"),
+    RequestState.DATA_QUALITY: ("Review data quality", "#quality"),
+}
+
+
+def action_for(request: Request, wait: RequestState | AttentionKind | None, user: User) -> Action:
+    """Return the button with which this user does what a request waits for."""
+    if wait == RequestState.AWAITING_APPROVAL:
+        return Action("Decide", f"{reverse('production:desk')}?at={request.key}")
+    if wait in EDITABLE:
+        label = "Continue draft" if wait == RequestState.DRAFT else "Make changes"
+        return Action(label, reverse("production:request-edit", args=[request.key]))
+
+    label, place = _BUTTONS.get(wait, ("Open", "")) if wait else ("Open", "")
+    if wait == AttentionKind.TEST_FAILED and request.state == RequestState.ON_HOLD:
+        label, place = _BUTTONS[RequestState.ON_HOLD]
+    elif wait == AttentionKind.LATE and may_prioritise(user, request):
+        label, place = "Set priority…", "?do=priority#do"
+    elif wait == AttentionKind.LATE and may_reschedule(user, request):
+        label, place = "Move deadline…", "?do=reschedule#do"
+    return Action(label, request.get_absolute_url() + place)
+
+
+def _item(request: Request, user: User, rights: list[Right], waits: list[Wait]) -> InboxItem:
     if not waits:
-        return InboxItem(request, "Review it", "", request.submitted_at or request.created_at)
+        since = request.submitted_at or request.created_at
+        return InboxItem(request, "Review it", action_for(request, None, user), "", since)
     groups = [right.group.name for right in rights if right.group]
     missing = f"Signature of {' and '.join(groups) or 'an approver'} missing"
     why = [missing if wait.of == RequestState.AWAITING_APPROVAL else wait.why for wait in waits]
     absent = dict.fromkeys(str(right.for_user) for right in rights if right.for_user)
     first = waits[0]
-    return InboxItem(request, NEXT_STEPS[first.of], ". ".join(filter(None, why)), first.since, tuple(absent))
+    action, reason = action_for(request, first.of, user), ". ".join(filter(None, why))
+    return InboxItem(request, NEXT_STEPS[first.of], action, reason, first.since, tuple(absent))
 
 
 def arrivals(requests: Iterable[Request]) -> dict[int, Event]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from apps.production.domain.content.model import RequestContent, changes
 from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.faults import Problems
-from apps.production.enums import ARGUMENT_EDITABLE, CHANGEABLE, EDITABLE, IMMATERIAL, RequestState
+from apps.production.enums import ARGUMENT_EDITABLE, CHANGEABLE, EDITABLE, IMMATERIAL, POSTPONABLE, RequestState
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,13 @@ def may_change(state: str, content: RequestContent) -> bool:
         return True
     declared = [*content.workflow.arguments, *(a for kind in content.workflow.stages for a in kind.arguments)]
     return state in ARGUMENT_EDITABLE and any(state in argument.editable_in for argument in declared)
+
+
+def is_postponement(state: str, old: RequestContent, new: RequestContent) -> bool:
+    """Whether the only change is a later deadline, in a state that allows it."""
+    found = changes(old, new)
+    is_only = [change["path"] for change in found] == ["deadline"]
+    return is_only and state in POSTPONABLE and _is_immaterial(found[0], old, new)
 
 
 def _is_immaterial(change: Mapping[str, str], old: RequestContent, new: RequestContent) -> bool:

@@ -16,7 +16,7 @@ from apps.production.domain.actors import may
 from apps.production.domain.approvals import signatures
 from apps.production.domain.checks.facts import basic_facts
 from apps.production.domain.checks.report import check_shape, messages_of
-from apps.production.domain.content.changes import ChangeReview, may_change, review_changes
+from apps.production.domain.content.changes import ChangeReview, is_postponement, may_change, review_changes
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, changes
 from apps.production.domain.content.revisions import MERGE_WINDOW, keep_revision
 from apps.production.domain.content.stages import content_of
@@ -86,7 +86,8 @@ def save_draft(
     """Save the content of a request that the user saw at `version`; does nothing if nothing changed.
 
     A draft, which was never submitted, can change its workflow type, and its experiment, which changes its key.
-    A material change after submission withdraws all signatures and starts the checks again.
+    A material change after submission withdraws all signatures and starts the checks again. With a reason, the
+    deadline alone can also be postponed until the request is closed.
     With `typing`, consecutive saves of a draft by one user make one event; only drafts can be saved this way.
     Raises `NotAllowed`, `InvalidTransition` if it is no longer editable, `InvalidFields`, and `StaleState` if it
     changed since that version.
@@ -95,10 +96,11 @@ def save_draft(
         raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
     lock_request(request, version)
     old = content_of(request)
-    if request.state not in EDITABLE and (typing or not may_change(request.state, old)):
-        raise InvalidTransition(f"{request} is {state_words(request)} and can no longer be edited.")
+    is_postponed = bool(reason.strip()) and is_postponement(request.state, old, content)
+    if not is_postponed:
+        _check_editable(request, old, typing)
     _check_shape(content, at)
-    review = review_changes(request.state, old, content)
+    review = _postponement(old, content) if is_postponed else review_changes(request.state, old, content)
     placed = _placed(request, content, experiment or request.experiment, by, at)
     found = [*placed, *review.changes]
     if not found:
@@ -211,6 +213,16 @@ def _placed(
 def _edited_just_now(request: Request, by: User, at: datetime) -> bool:
     last = events_of(request).last()
     return last is not None and last.kind == "request.edited" and last.actor == str(by) and at - last.at < MERGE_WINDOW
+
+
+def _check_editable(request: Request, content: RequestContent, typing: bool) -> None:
+    if request.state not in EDITABLE and (typing or not may_change(request.state, content)):
+        raise InvalidTransition(f"{request} is {state_words(request)} and can no longer be edited.")
+
+
+def _postponement(old: RequestContent, new: RequestContent) -> ChangeReview:
+    """Return the review of a deadline that only moves later: it needs no new signatures."""
+    return ChangeReview(changes(old, new), [], {})
 
 
 def _check_change(request: Request, review: ChangeReview, content: RequestContent, by: User, at: datetime) -> None:

@@ -51,6 +51,25 @@ class PriorityForm(ReasonForm):
     field_order = ("priority_class", "priority", "reason")
 
 
+class RescheduleForm(ReasonForm):
+    """A later deadline, a requested class, or both, with the reason."""
+
+    hint = "Approvers read it, and it is shown in the activity of the request."
+    deadline = forms.DateField(
+        required=False,
+        widget=forms.DateInput(attrs={"type": "date"}),
+        help_text="A later one needs no new signatures.",
+    )
+    requested_class = forms.TypedChoiceField(
+        choices=[("", "unchanged"), *reversed(RequestedPriority.choices)],
+        required=False,
+        label="Request class",
+        empty_value=None,
+        help_text="An approver sets it.",
+    )
+    field_order = ("deadline", "requested_class", "reason")
+
+
 class ApprovalForm(PriorityForm):
     """A signature with the priority, for a user who may set it."""
 
