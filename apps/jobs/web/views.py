@@ -1,6 +1,7 @@
 """The job list and claims of jobs. The page of one job is in `portal`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -102,21 +103,26 @@ def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:
 
 
 def _queue_times(user: User, at: datetime) -> dict[str, Any]:
-    """Return how long jobs that finished in the last days were queued, by hour, and how long in the last day."""
+    """Return how long jobs that finished in the last days were queued, by hour, and how long in the last day.
+
+    Medians: one import of old jobs, or one job that was held for weeks, would hide all others in a mean.
+    """
     from apps.jobs.domain.statistics.explorer import Explorer
 
-    since, until = whole_hours(at - _TREND, at)
-    question = Question(MEASURES["queue_time"], (), since, until)
-    steps = Explorer(user).series(question, step_hours=1, dimension="")
-    started = [row for rows in steps.values() for row in rows if row.value(question.measure) is not None]
-    last_day = [row for hour, rows in steps.items() if hour >= until.timestamp() // 3600 - 24 for row in rows]
-    jobs = sum(row.sums["started"] for row in last_day)
-    queued = sum(row.sums["queued_seconds"] for row in last_day)
+    explorer, (since, until) = Explorer(user), whole_hours(at - _TREND, at)
+    measure = replace(MEASURES["queue_time"], label="median queue time")
+    question = Question(measure, (), since, until)
+    steps = explorer.series(question, step_hours=1, dimension="")
+    medians = explorer.medians(question)
+    for hour, rows in steps.items():
+        for row in rows:  # what the chart divides by the number of started jobs
+            row.sums["queued_seconds"] = round(medians.get(hour, 0) * row.sums["started"])
+
     return {
-        "trend": charts.over_time(question, steps, step=1, dimension="", rate="")[0] if started else "",
+        "trend": charts.over_time(question, steps, step=1, dimension="", rate="")[0] if medians else "",
         "trend_unit": charts.axis_unit(question.measure),
         "trend_days": _TREND.days,
-        "trend_last_day": queued / jobs if jobs else None,
+        "trend_last_day": explorer.median(replace(question, since=until - timedelta(hours=24))),
         "trend_as_of": totals_as_of(),
     }
 

@@ -99,6 +99,24 @@ class Explorer:
             parts.append(values)
         return np.concatenate(parts) if parts else np.zeros(0)
 
+    def median(self, question: Question) -> float | None:
+        """Return the median of a measure over all jobs in seconds; None without a job of which it is known."""
+        values = self.figures(question)
+        known = values[values >= 0]
+        return float(np.median(known)) if len(known) else None
+
+    def medians(self, question: Question) -> dict[int, float]:
+        """Return the median of a measure in seconds by the hour the jobs finished, in hours since 1970."""
+        name = question.measure.figure
+        parts = list(figures(self._query(question, (TIME,), step_hours=1), {name, TIME}))
+        if not parts:
+            return {}
+        hours = np.concatenate([part[TIME] for part in parts])
+        values = np.concatenate([part[name] for part in parts])
+        known = values >= 0
+        hours, values = hours[known], values[known]
+        return {int(hour): float(np.median(values[hours == hour])) for hour in np.unique(hours)}
+
     @cached_property
     def _experiments(self) -> dict[str, str]:
         """The keys of experiments that the user sees, by primary key as a text."""
