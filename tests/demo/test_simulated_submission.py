@@ -143,7 +143,7 @@ def test_failed_job_of_a_user_runs_again_as_the_user(harness):
     owned = OwnedJob("retry.1", "novapro", first, script, environment, account="nova", memory_bytes=2**31)
     with pytest.raises(SubmissionRefused):
         harness.scheduler.submit_as_owner(owned)  # the first one is still there
-    retry = harness.scheduler.submit_as_owner(replace(owned, first_id="1"))
+    retry = harness.scheduler.submit_as_owner(replace(owned, task=0))  # a task that has ended, of an array that has not
     assert harness.scheduler.find_submitted("retry.1") == retry
     harness.until(lambda: ended(harness, retry))
     (record,) = ended(harness, retry).values()

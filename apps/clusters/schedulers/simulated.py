@@ -136,8 +136,11 @@ class Simulated:
         return self._queue(job)
 
     def submit_as_owner(self, job: OwnedJob) -> str:
-        """Queue a job of another user once more. Raises as `submit`, also while the first one is queued or runs."""
-        if job.first_id in {str(row.spool_id) for row in self.current_jobs()}:
+        """Queue a job of another user once more. Raises as `submit`, also while the first one is queued or runs.
+
+        Of an array only the task has ended: others of it may still be there.
+        """
+        if job.task is None and job.first_id in {str(row.spool_id) for row in self.current_jobs()}:
             raise SubmissionRefused(f"{job.first_id} is queued or runs")
         pairs = [pair.partition(b"=") for pair in job.environment.split(b"\0") if pair]
         retry = BatchJob(
