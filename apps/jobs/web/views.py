@@ -114,9 +114,12 @@ def _queue_times(user: User, at: datetime) -> dict[str, Any]:
     question = Question(measure, (), since, until)
     steps = explorer.series(question, step_hours=1, dimension="")
     medians = explorer.medians(question)
-    for hour, rows in steps.items():
-        for row in rows:  # what the chart divides by the number of started jobs
-            row.sums["queued_seconds"] = round(medians.get(hour, 0) * row.sums["started"])
+    for hour, rows in steps.items():  # the chart divides by the number of started jobs
+        queued = [round(medians.get(hour, 0) * row.sums["started"]) for row in rows]
+        rows[:] = [
+            replace(row, sums={**row.sums, "queued_seconds": seconds})
+            for row, seconds in zip(rows, queued, strict=True)
+        ]
 
     return {
         "trend": charts.over_time(question, steps, step=1, dimension="", rate="")[0] if medians else "",
