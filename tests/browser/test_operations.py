@@ -33,7 +33,7 @@ def test_shifter_goes_from_home_to_the_verdict(world, shifter, open_page, javasc
     page.get_by_role("link", name="4711").click()
     page.wait_for_load_state()
     verdict = page.get_by_role("region", name="Verdict")
-    assert verdict.inner_text().startswith("Service problem: retry")
+    assert verdict.inner_text().startswith("Service problem: wait until samweb is up (down since ")
     assert "was out" in verdict.inner_text() or "overlap" in verdict.inner_text() or "down" in verdict.inner_text()
     log = page.locator("#log")
     assert "HTTP error: 503" in log.locator(".cause").inner_text()

@@ -157,7 +157,7 @@ def request_changes(life: Life, approver: User) -> None:
     """Find the request in the inbox, say beside a field what is wrong, and give it back."""
     page = life.page_of(approver)
     page.goto("/requests/inbox/")
-    page.get_by_role("link", name=KEY).click()
+    page.get_by_role("link", name=KEY).first.click()
     life.look(page)
     page.get_by_role("link", name="Discuss stage 2").click()
     page.get_by_label("About").select_option("stages.1.memory_bytes")

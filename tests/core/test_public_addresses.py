@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from ipaddress import ip_address
@@ -92,10 +93,12 @@ def test_special_addresses_are_not_public(address):
 def pythons() -> dict[str, str]:
     """Return the interpreters of this machine that the portal may run on, by version: at least this one."""
     this = f"3.{sys.version_info.minor}"
-    beside = sorted(Path(sys.base_prefix).parent.glob("3.*.*/bin/python3"))
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    beside = sorted((pyenv / "versions").glob("3.*.*/bin/python3"))
     interpreters = {".".join(path.parts[-3].split(".")[:2]): str(path) for path in beside}
     for minor in range(11, 20):
-        if path := which(f"python3.{minor}"):
+        path = which(f"python3.{minor}")
+        if path and not path.startswith(f"{pyenv}/"):  # its shims run only what is selected
             interpreters.setdefault(f"3.{minor}", path)
     supported = {version: path for version, path in interpreters.items() if int(version.partition(".")[2]) >= 11}
     return supported | {this: sys.executable}

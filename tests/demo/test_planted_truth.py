@@ -51,6 +51,7 @@ def analyse_everything() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("planted truth")
 class TestPlantedTruth(TestCase):
     """The jobs of three days, as the demo starts with them, all of whose logs are analysed at once."""
 

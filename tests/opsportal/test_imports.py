@@ -57,8 +57,9 @@ GROUPS = {
     " typing_inspection",
     "models": "axes django_filters django_htmx drf_spectacular drf_spectacular_sidecar knox packaging psycopg"
     " psycopg_binary re2 rest_framework zstandard",
-    # Celery loads some of these only where they are installed.
-    "celery": "amqp billiard celery cffi click colorama cryptography dateutil greenlet kombu msgpack psutil redis six"
+    # Celery loads some of these only where they are installed, redis async_timeout only before Python 3.11.3.
+    "celery": "amqp async_timeout billiard celery cffi click colorama cryptography dateutil greenlet kombu msgpack"
+    " psutil redis six"
     " tzlocal vine yaml",
     "domain": "dateutil hyperscan orjson six urllib3 yaml",
     "tasks": "apps.jobs.tasks",

@@ -193,7 +193,7 @@ def test_changed_arguments_are_told_as_people_write_them():
 
     told = changes(monte_carlo(), new)
 
-    assert told == [{"path": "arguments.first_seed", "old": "1", "new": "2,000,000"}]
+    assert told == [{"path": "arguments.first_seed", "old": "1", "new": "2000000"}]
 
 
 @pytest.mark.django_db

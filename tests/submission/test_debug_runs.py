@@ -1,8 +1,6 @@
 """Debug re-runs: what they change, that they count for nothing, who may, and the bundle for other jobs."""
 
-import io
 import subprocess
-import tarfile
 from datetime import timedelta
 
 import pytest
@@ -28,6 +26,7 @@ from apps.submission.domain.debugging.rerun import (
 from apps.submission.domain.plan import plan_next
 from apps.submission.domain.submissions import standings_of
 from apps.submission.models import DebugProfile, Submission
+from tests.bundles import unpack
 from tests.factories import archive, jobs, people
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge
@@ -145,8 +144,7 @@ def test_bundle_has_what_was_captured_with_the_changes(cluster, approver, profil
         jobs.record(77, state="failed", submitted_at=captured.submitted_at, host="wn-1", job_id="77_3"),
     )
     content = debug_bundle(job=job, profile=profile, by=approver, at=LATER)
-    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-        tar.extractall(tmp_path, filter="data")
+    unpack(content, tmp_path)
     where = tmp_path / "debug-77_3"
     assert (
         where / "script.sh"

@@ -1,8 +1,6 @@
 """Pages, API and bundle."""
 
-import io
 import subprocess
-import tarfile
 
 import pytest
 
@@ -17,6 +15,7 @@ from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.plan import plan_next
 from apps.submission.models import Submission
 from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
+from tests.bundles import unpack
 from tests.factories import clusters, statusboard
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge
@@ -102,8 +101,7 @@ def test_the_bundle_submits_each_stage_after_the_one_before(browse, approver, ma
     request = make("queued")
     answer = browse(approver).get(f"/submissions/{request.key}/bundle/")
     assert answer.headers["Content-Disposition"] == f'attachment; filename="{request.key}.tar"'
-    with tarfile.open(fileobj=io.BytesIO(answer.content)) as tar:
-        tar.extractall(fake.directory, filter="data")
+    unpack(answer.content, fake.directory)
     home = fake.directory / request.key
     assert {path.name for path in home.iterdir()} == {"README", "stage-1.sh", "stage-2.sh", "submit.sh"}
     environment = {"PATH": f"{fake.directory}:/usr/bin:/bin"}

@@ -11,6 +11,7 @@ from apps.clusters.schedulers.environment import pack
 from apps.core.errors import InvalidTransition
 from apps.diagnosis.models import Verdict
 from apps.submission.domain.retrying.bundle import retry_bundle
+from tests.bundles import unpack
 from tests.factories import archive, clusters, jobs
 from tests.factories.requests import AT
 from tests.factories.verdicts import verdict
@@ -47,8 +48,7 @@ def lost(nova):
 
 
 def unpacked(content, path):
-    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-        tar.extractall(path, filter="data")
+    unpack(content, path)
     return path / "retry"
 
 

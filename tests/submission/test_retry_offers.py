@@ -89,11 +89,11 @@ def test_next_step_is_to_wait_while_the_service_is_down(pages, outage, shifter, 
     client = browse(shifter)
     for address in addresses:
         text = text_of(client.get(address)).replace("Service problem: retry</option>", "")
-        assert "ait: samweb is down since" in text, address
+        assert "ait until samweb is up (down since " in text, address
         assert "Service problem: retry" not in text, address
     close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
     for address in addresses:
-        assert "ait: samweb is down since" not in text_of(client.get(address)), address
+        assert "ait until samweb is up" not in text_of(client.get(address)), address
 
 
 def test_pages_offer_the_bundle_where_only_owners_can_submit(pages, outage, shifter, now):

@@ -187,7 +187,9 @@ def _is_weak(hit: Hit) -> bool:
 
 
 def _speaks(hit: Hit) -> bool:
-    return hit.pattern.role is not Role.CONSEQUENCE and hit.pattern.category is not Category.UNKNOWN
+    """Tell whether a hit says why a job failed. A removal from the queue does not: there may have been a reason."""
+    removed = hit.pattern.id == "CONDOR-RM-USER"
+    return not removed and hit.pattern.role is not Role.CONSEQUENCE and hit.pattern.category is not Category.UNKNOWN
 
 
 def _is_service(hit: Hit) -> bool:

@@ -21,11 +21,12 @@ from apps.production.domain.approvals.inbox import RESPONSIBLE
 from apps.production.domain.approvals.requirements import Approval, approval_of, slots_of
 from apps.production.domain.checks.report import warnings_at_submission, warnings_now
 from apps.production.domain.content.changes import may_change
+from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import argument_texts, content_of, stage_arguments
 from apps.production.domain.discussion import threads_of
 from apps.production.domain.estimates.figures import Estimate
 from apps.production.domain.estimates.past import estimate_for
-from apps.production.domain.forecast import Forecast
+from apps.production.domain.forecast import Days, Forecast
 from apps.production.domain.holds import holds_over
 from apps.production.domain.lifecycle.moves import moves_for
 from apps.production.domain.lineage.links import may_rearrange, related_to
@@ -149,10 +150,7 @@ def request_page(
     sets_priority = asked == PRIORITY and prioritises
     approval = approval_of(request, user, at, slots=slots)
     progress = progress_now(request, at=at) if request.approved_at else None
-    estimate = None
-    if request.state not in CLOSED:
-        estimate = estimate_for(written, request.experiment, at, without=request)
-        estimate = with_expected_end(estimate, request, start=start, at=at)
+    estimate = _estimate(request, written, start, at) if request.state not in CLOSED else None
     return {
         "object": request,
         "next_by": next_by(request, approval),
@@ -194,3 +192,9 @@ def request_page(
         "level": level_of(user, request),
         "feeds": addresses_of(getattr(user, "notification_preferences", None), request),
     }
+
+
+def _estimate(request: Request, written: RequestContent, start: Days | None, at: datetime) -> Estimate:
+    """Return the estimate of an open request, with its end if it starts on these days."""
+    estimate = estimate_for(written, request.experiment, at, without=request)
+    return with_expected_end(estimate, request, start=start, at=at)

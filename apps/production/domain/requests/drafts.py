@@ -110,11 +110,7 @@ def save_draft(
     short = [{name: text[:200] for name, text in change.items()} for change in found[:MAX_CHANGES]]
     data = {"changes": short, "count": len(found)}
     editor_ids = sorted({*request.editor_ids, by.pk})
-    for name in FIELDS:
-        setattr(request, name, getattr(content, name))
-    request.arguments = dict(content.arguments)
-    request.save(update_fields=[*FIELDS, "arguments", "experiment", "key", "workflow"])
-    _write_stages(request, content)
+    _write_content(request, content)
     if review.material:
         data["withdrawn"] = signatures.withdraw_all(request=request, by=by, at=at, reason="The request was changed.")
     else:
@@ -240,6 +236,14 @@ def _check_shape(content: RequestContent, at: datetime) -> None:
     problems = check_shape(content, basic_facts(at))
     if problems:
         raise InvalidFields(problems)
+
+
+def _write_content(request: Request, content: RequestContent) -> None:
+    for name in FIELDS:
+        setattr(request, name, getattr(content, name))
+    request.arguments = dict(content.arguments)
+    request.save(update_fields=[*FIELDS, "arguments", "experiment", "key", "workflow"])
+    _write_stages(request, content)
 
 
 def _write_stages(request: Request, content: RequestContent) -> None:
