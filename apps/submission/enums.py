@@ -91,6 +91,7 @@ class LeftOut(models.TextChoices):
     FORBIDDEN = "forbidden", "you may not submit jobs of its request or experiment"
     NOT_SENT = "not-sent", "not submitted by the portal"
     NO_SCRIPT = "no-script", "not submitted by the portal, and its script was not captured as it ran"
+    SECRETS = "secrets", "not submitted by the portal, and secrets of its environment are not archived"
     TEST = "test", "test job: its request repeats the test"
     DEBUG = "debug", "debug re-run: not part of production"
     NOT_RUNNING = "not-running", "its request is not running"
@@ -98,3 +99,7 @@ class LeftOut(models.TextChoices):
     CLUSTER = "cluster", "submission to its cluster is switched off"
     ATTEMPTS = "attempts", "at the limit of attempts"
     BUDGET = "budget", "over the budget of its stage"
+
+
+#: Only the owner of such a job can submit it again, with a bundle.
+ONLY_BY_OWNER = (LeftOut.NOT_SENT, LeftOut.SECRETS)

@@ -3,6 +3,8 @@
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from apps.clusters.domain import adapter_of
 from apps.clusters.schedulers.base import SchedulerError
@@ -10,7 +12,8 @@ from apps.clusters.schedulers.environment import pack
 from apps.core.errors import InvalidTransition
 from apps.diagnosis.models import Verdict
 from apps.submission.domain.retrying.batches import counts_of, dry_run, may_change, plan_batch
-from apps.submission.domain.retrying.eligibility import Limits
+from apps.submission.domain.retrying.eligibility import Limits, examine
+from apps.submission.domain.retrying.offers import retry_offer
 from apps.submission.domain.retrying.owned import owned_job, send_owned
 from apps.submission.domain.retrying.release import advance_batch
 from apps.submission.domain.submissions import clusters_to_look_at
@@ -19,6 +22,7 @@ from apps.submission.models import RetryJob
 from tests.factories import archive, clusters, jobs, people
 from tests.factories.requests import AT
 from tests.factories.verdicts import verdict
+from tests.pages import text_of
 
 LATER = AT + timedelta(minutes=10)
 SCRIPT = b"#!/bin/bash\nreco $1\n"
@@ -34,10 +38,16 @@ def alps(db):
 def lost(nova, alps):
     """Make a failed job of alice's that the portal did not submit; return its verdict."""
 
-    def make(number=77, *, variables=((b"HOME", b"/home/alice"), (b"SLURM_JOB_ID", b"77")), captured=True, **fields):
-        one = archive.captured_job(
-            number, cluster="alps", script=SCRIPT, environment=pack(list(variables)), arguments="a b"
-        )
+    def make(
+        number=77,
+        *,
+        variables=((b"HOME", b"/home/alice"), (b"SLURM_JOB_ID", b"77")),
+        masked=(),
+        captured=True,
+        **fields,
+    ):
+        content = {"script": SCRIPT, "environment": pack(list(variables)), "arguments": "a b"}
+        one = archive.captured_job(number, cluster="alps", masked_names=masked, **content)
         if captured:
             archive.store(one)
         values = {"state": "failed", "submitted_at": one.submitted_at, "user": "alice", "job_id": f"{number}_3"}
@@ -52,6 +62,11 @@ def lost(nova, alps):
 def reasons(verdict: Verdict, user, **limits):
     found = dry_run(source=verdict.job, user=user, limits=Limits(**limits), at=LATER)
     return "eligible" if found.eligible else found.reasons[0][0]
+
+
+def verdicts_with_jobs(*verdicts):
+    rows = Verdict.objects.filter(pk__in=[verdict.pk for verdict in verdicts])
+    return list(rows.select_related("job__cluster", "experiment"))
 
 
 def test_reasons(lost, alps, nova, approver, shifter, liaison):
@@ -88,6 +103,34 @@ def test_what_is_submitted_is_what_was_archived(lost, approver, alps):
     assert (job.time_limit_seconds, job.memory_bytes, job.account) == (90, 2**30, "prod")
     assert job.directory == "/home/alice/run"
     assert job.name == f"retry.77.{batch.jobs.get().token.hex}"
+
+
+def test_dry_run_leaves_out_jobs_with_masked_secrets(lost, approver, django_assert_num_queries):
+    failed = lost(masked=("BEARER_TOKEN",))
+    assert reasons(failed, approver) == LeftOut.SECRETS
+    with pytest.raises(InvalidTransition, match="No job can be retried"):
+        plan_batch(source=failed.job, by=approver, at=LATER)
+    assert reasons(lost(78, masked=("SLURM_JWT",)), approver) == "eligible"
+
+    with CaptureQueriesContext(connection) as queries:
+        examine(verdicts_with_jobs(failed), limits=Limits(), user=approver, at=LATER)
+    verdicts = [failed, *(lost(number, masked=("BEARER_TOKEN",)) for number in range(80, 90))]
+    with django_assert_num_queries(len(queries)):
+        outcome = examine(verdicts_with_jobs(*verdicts), limits=Limits(), user=approver, at=LATER)
+    assert outcome.reasons == [(LeftOut.SECRETS, 11)]
+
+
+def test_owners_get_jobs_with_masked_secrets_as_a_bundle(lost, approver, browse):
+    failed = lost(variables=[(b"TOKEN", b"<masked:0123456789abcdef>")], masked=("TOKEN",))
+    client, address = browse(approver), f"/retries/job/{failed.job.pk}/"
+    assert "Retry bundle of 1 job" in text_of(client.get(address))
+    page = client.get(f"{address}?list={retry_offer(source=failed.job, user=approver, at=LATER).bundle_list}")
+    assert failed.job.job_id in text_of(page)
+    addresses = (f"{address}?format=tar", f"/api/v1/retry-batches/bundle/?kind=job&id={failed.job.pk}")
+    for address in addresses:
+        answer = client.get(address)
+        assert answer["Content-Type"] == "application/x-tar", address
+        assert b"secrets are not archived" in answer.content, address
 
 
 def test_masked_secrets_are_a_reason_to_leave_a_job_out(lost, approver, alps):

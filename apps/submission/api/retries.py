@@ -125,8 +125,7 @@ class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiVie
     @action(detail=False)
     def bundle(self, request: ApiRequest) -> HttpResponse:
         """Return the failed jobs that only their owners can submit again, as a tar for them."""
-        left_out = _dry_run(request).left_out.get(LeftOut.NOT_SENT, [])
-        content = retry_bundle(verdicts=left_out, by=request.user, at=timezone.now())
+        content = retry_bundle(verdicts=_dry_run(request).only_by_owner, by=request.user, at=timezone.now())
         return HttpResponse(content, content_type="application/x-tar")
 
     @command(BatchWriter, BatchReader, code=201, allowed=lambda user, _: may_hold_some(user))

@@ -23,7 +23,7 @@ from apps.submission.domain.retrying import batches
 from apps.submission.domain.retrying.bundle import retry_bundle
 from apps.submission.domain.retrying.eligibility import MOST_JOBS, DryRun, Limits, Source
 from apps.submission.domain.retrying.offers import offer_of
-from apps.submission.enums import IN_BATCH, BatchState, LeftOut, RetryState
+from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER, BatchState, LeftOut, RetryState
 from apps.submission.models import RetryBatch
 from apps.submission.web.forms import BatchForm, CancelBatchForm
 
@@ -65,11 +65,10 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         return _csv(f"retry-{kind}-{pk}-{shown}", rows)
     if request.GET.get("format") == "tar":
         with show_errors(request):
-            left_out = found.left_out.get(LeftOut.NOT_SENT, [])
-            content = retry_bundle(verdicts=left_out, by=request.user, at=timezone.now())
+            content = retry_bundle(verdicts=found.only_by_owner, by=request.user, at=timezone.now())
             headers = {"Content-Disposition": f'attachment; filename="retry-{kind}-{pk}.tar"'}
             return HttpResponse(content, content_type="application/x-tar", headers=headers)
-        return redirect(f"{request.path}?list={LeftOut.NOT_SENT}")
+        return redirect(f"{request.path}?list={offer_of(found, timezone.now()).bundle_list}")
     context = {
         "kind": kind,
         "source": source,
@@ -78,6 +77,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         "offer": offer_of(found, timezone.now()),
         "form": form,
         "shown": shown,
+        "has_bundle": shown in ONLY_BY_OWNER,
         "label": LeftOut(shown).label if shown in LeftOut.values else "to retry",
         "rows": rows[:SHOWN],
         "more": max(0, len(rows) - SHOWN),

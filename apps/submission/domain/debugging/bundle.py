@@ -91,6 +91,11 @@ def captured_variables(environment: bytes) -> tuple[list[tuple[bytes, bytes]], l
     return [(name, value) for name, value in found.items() if not _MASKED.search(value)], masked
 
 
+def masked_variables(archived: ArchivedJob) -> list[str]:
+    """Return the names of masked variables as `captured_variables` does, without reading the environment."""
+    return [name for name in archived.masked_names if not _OF_JOB.match(name.encode(errors="replace"))]
+
+
 def _traced(script: bytes) -> bytes:
     """Return a shell script with `set -x` after its head: schedulers read their options before the first command."""
     lines = script.split(b"\n")

@@ -16,7 +16,7 @@ from apps.production.models import StageAcceptance
 from apps.statusboard.models import Incident
 from apps.submission.domain.retrying.owned import Foreign
 from apps.submission.domain.submissions import index_of, may_submit, may_submit_as_owner, read_ranges, sent_again
-from apps.submission.enums import IN_BATCH, LeftOut, Purpose, SubmissionState
+from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER, LeftOut, Purpose, SubmissionState
 from apps.submission.models import RetryBatch, RetryJob, Submission
 
 #: What failed jobs are retried for.
@@ -75,6 +75,11 @@ class DryRun:
         """Return cluster, user and number of the jobs to submit as their owners, most first."""
         jobs = [one.verdict.job for one in self.eligible if one.submission is None]
         return [(*place, count) for place, count in Counter((job.cluster.name, job.user) for job in jobs).most_common()]
+
+    @property
+    def only_by_owner(self) -> list[Verdict]:
+        """Return the jobs left out that only their owners can submit again."""
+        return [verdict for reason in ONLY_BY_OWNER for verdict in self.left_out.get(reason, ())]
 
     @property
     def reasons(self) -> list[tuple[LeftOut, int]]:

@@ -11,7 +11,7 @@ from apps.statusboard.domain.board import Disruption, disruptions
 from apps.statusboard.enums import State
 from apps.submission.domain.retrying.batches import ATTEMPTS, dry_run
 from apps.submission.domain.retrying.eligibility import DryRun, Limits, Source
-from apps.submission.enums import LeftOut
+from apps.submission.enums import ONLY_BY_OWNER, LeftOut
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,12 @@ class RetryOffer:
     @property
     def bundle(self) -> int:
         """Return the number of jobs that only their owners can submit again."""
-        return len(self.dry_run.left_out.get(LeftOut.NOT_SENT, ()))
+        return len(self.dry_run.only_by_owner)
+
+    @property
+    def bundle_list(self) -> LeftOut:
+        """Return the reason under which the page of the dry run lists most of these jobs."""
+        return max(ONLY_BY_OWNER, key=lambda reason: len(self.dry_run.left_out.get(reason, ())))
 
     @cached_property
     def waits(self) -> dict[str, int]:

@@ -20,7 +20,7 @@ from apps.core.errors import InvalidTransition
 from apps.diagnosis.domain.attempts import RESTARTED, note_retries
 from apps.jobs.domain.proof import SKEW
 from apps.jobs.models import Job
-from apps.submission.domain.debugging.bundle import captured_variables
+from apps.submission.domain.debugging.bundle import captured_variables, masked_variables
 from apps.submission.domain.dispatch import grace_of
 from apps.submission.enums import LeftOut, RetryState
 from apps.submission.models import RetryJob
@@ -64,7 +64,9 @@ class Foreign:
         if JobState(job.state) in RESTARTED and self.at - job.ended_at < RESTART:
             return LeftOut.UNSETTLED
         captured = self.captured.get(job.pk)
-        return None if captured and not captured.caveat and job.user else LeftOut.NO_SCRIPT
+        if captured is None or captured.caveat or not job.user:
+            return LeftOut.NO_SCRIPT
+        return LeftOut.SECRETS if masked_variables(captured) else None
 
     def attempt(self, job: Job) -> int:
         """Return which attempt a job is: 1, or one more than the job that it retried."""
