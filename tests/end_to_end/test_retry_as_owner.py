@@ -132,20 +132,38 @@ def test_jobs_of_others_run_again_as_their_owner_once(slurm, cluster, place, nov
     assert set(Job.objects.filter(spool_id__in=[each for each, _ in retries]).values_list("user", flat=True)) == {OWNER}
 
 
+def owned_job(**fields):
+    """Return a job to submit as its owner."""
+    values = {"name": "retry.1", "owner": OWNER, "first_id": "1", "script": b"#!/bin/sh\n", "environment": b""}
+    return OwnedJob(**values | fields)
+
+
+def test_task_is_submitted_while_its_siblings_are_there(slurm, cluster, place):
+    adapter = adapter_of(cluster)
+    program = "#!/bin/sh\ntest $SLURM_ARRAY_TASK_ID -ne 3 && sleep 600\n"
+    (place / "siblings.sh").write_text(program)
+    options = ("--parsable", "--array=3-6%2", "--time=12", "--output=/dev/null")
+    array = slurm.run("runuser", "-u", OWNER, "--", "sbatch", *options, str(place / "siblings.sh")).strip()
+    slurm.wait_state(f"{array}_3", "FAILED")
+
+    for running_or_queued in (4, 5, 6):
+        with pytest.raises(SubmissionRefused, match=f"{array}_{running_or_queued} is queued or runs"):
+            adapter.submit_as_owner(owned_job(name="retry.2", first_id=array, task=running_or_queued))
+    retry = adapter.submit_as_owner(owned_job(name="retry.2", first_id=array, task=3, directory=str(place)))
+    assert adapter.find_submitted("retry.2") == retry
+    slurm.run("scancel", array, retry)
+
+
 def test_nothing_is_submitted_as_root_or_while_the_first_job_is_there(slurm, cluster, place):
     adapter = adapter_of(cluster)
     waiting = slurm.run(
         "runuser", "-u", OWNER, "--", "sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true"
     ).strip()
 
-    def job(**more):
-        fields = {"name": "retry.1", "owner": OWNER, "first_id": "1", "script": b"#!/bin/sh\n", "environment": b""}
-        return OwnedJob(**fields | more)
-
     for refused in ({"owner": "root"}, {"owner": "a b"}, {"owner": "-x"}, {"arguments": ("a\nb",)}, {"name": "a;b"}):
         with pytest.raises(SubmissionRefused):
-            adapter.submit_as_owner(job(**refused))
+            adapter.submit_as_owner(owned_job(**refused))
     with pytest.raises(SubmissionRefused, match="is queued or runs"):
-        adapter.submit_as_owner(job(first_id=waiting))
+        adapter.submit_as_owner(owned_job(first_id=waiting))
     slurm.run("scancel", waiting)
     assert adapter.find_submitted("retry.1") is None

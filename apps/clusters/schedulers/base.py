@@ -403,7 +403,8 @@ class Submits(Protocol):
 class OwnedJob:
     """A job to submit once more as its owner. `name` is unique; `environment` has variables that end with a NUL.
 
-    `first_id` is the ID of the failed job, `task` its number in an array. Empty values are not requested.
+    `first_id` is the ID of the failed job or of its array, `task` its number in the array. Empty values are not
+    requested.
     """
 
     name: str

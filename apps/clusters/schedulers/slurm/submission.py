@@ -92,15 +92,16 @@ def read_owner_command(text: str) -> list[str]:
 def submit_as_owner(commands: Commands, command: list[str], job: OwnedJob) -> str:
     """Submit a job as its owner by the site's command, and return its ID. Raises as `submit`.
 
-    Refused while the first job is queued or runs, as it may have been requeued.
+    Refused while the first job is queued or runs, as it may have been requeued. Other tasks of its array may run.
     """
     check_name(job.name)
     if not _OWNER.fullmatch(job.owner) or job.owner == "root":
         raise SubmissionRefused(f"sbatch: jobs are not submitted as {job.owner!r}")
     if not _is_plain(job):
         raise SubmissionRefused("sbatch: a line break or NUL in an option or argument")
-    if _is_there(commands, job.first_id):
-        raise SubmissionRefused(f"sbatch: {job.first_id} is queued or runs")
+    first_id = job.first_id if job.task is None else f"{job.first_id}_{job.task}"
+    if _is_there(commands, first_id):
+        raise SubmissionRefused(f"sbatch: {first_id} is queued or runs")
     words = [word.replace("{user}", job.owner) if word == "{user}" else word for word in command]
     try:
         with tempfile.TemporaryFile() as content:
