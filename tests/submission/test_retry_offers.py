@@ -85,7 +85,14 @@ def test_pages_wait_for_the_service_and_then_offer_what_the_dry_run_retries(page
 def test_next_step_is_to_wait_while_the_service_is_down(pages, outage, shifter, now, browse):
     pages(shifter, owners=True)
     group = FailureGroup.objects.get()
-    addresses = ["/", "/failures/", group.get_absolute_url(), f"/jobs/{pages.job.pk}/", f"/jobs/{pages.job.pk}/log/"]
+    addresses = [
+        "/",
+        "/failures/",
+        "/jobs/",
+        group.get_absolute_url(),
+        f"/jobs/{pages.job.pk}/",
+        f"/jobs/{pages.job.pk}/log/",
+    ]
     client = browse(shifter)
     for address in addresses:
         text = text_of(client.get(address)).replace("Service problem: retry</option>", "")

@@ -7,6 +7,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import F, QuerySet
 from django.urls import reverse
+from django.utils import timezone
 
 from apps.accounts.models import Principal
 from apps.core.domain.events import publish
@@ -92,8 +93,15 @@ def _ending_of(job: Job) -> Explanation | None:
 
 
 def marks_of(jobs: Sequence[Job]) -> dict[int, Mark]:
-    """Return the verdicts on these jobs for the job list, by id of the job."""
-    return {row.job_id: Mark(row.verdict, headline_of(row)) for row in Verdict.objects.filter(job__in=jobs)}
+    """Return the verdicts on these jobs for the job list, by ID of the job: to wait where their service is down now."""
+    verdicts = Verdict.objects.filter(job__in=jobs)
+    waits = waits_by_service(timezone.now())
+
+    marks = {}
+    for verdict in verdicts:
+        wait = waits.get(verdict.service.lower(), "") if verdict.verdict == VerdictKind.SERVICE else ""
+        marks[verdict.job_id] = Mark(verdict.verdict, headline_of(verdict, wait=wait))
+    return marks
 
 
 def facts_of(jobs: Collection[int]) -> dict[int, dict[str, str]]:
