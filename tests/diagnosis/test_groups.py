@@ -1,5 +1,6 @@
 """Failure groups: fingerprints, triage, what is common, broken hosts, and who sees what."""
 
+import re
 from datetime import timedelta
 from math import comb
 
@@ -158,6 +159,69 @@ def test_every_button_of_the_triage_adds_the_note_typed_beside_it(button, client
     group.refresh_from_db()
     assert group.status != GroupStatus.NEW
     assert [note.text for note in group.notes.all()] == ["Pool restarted"]
+
+
+def fields_of(page):
+    """Return the inputs of the triage form, as a browser posts them."""
+    names = r'name="((?:initial-)?(?:owner|days)|seen_at)"'
+    return dict(re.findall(rf'<input type="\w+" {names} value="([^"]*)"', page.text))
+
+
+@pytest.mark.parametrize(
+    ("button", "status", "days"),
+    [
+        ("assign", "muted", 3),
+        ("note", "muted", 3),
+        ("muted", "muted", 3),
+        ("note", "assigned", None),
+        ("known", "known", None),
+        ("resolved", "resolved", None),
+    ],
+)
+def test_every_button_of_the_triage_takes_owner_and_days(button, status, days, client, fail, shifter, approver):
+    fail()
+    group = FailureGroup.objects.get()
+    client.force_login(shifter)
+    fields = fields_of(client.get(group.get_absolute_url()))
+    assert (fields["owner"], fields["days"]) == (shifter.username, "7")
+    typed = {"do": button, "text": "Pool restarted", "owner": approver.username} | ({"days": days} if days else {})
+    answer = client.post(reverse("diagnosis:act-on-group", args=[group.pk]), fields | typed)
+    assert answer.status_code == 302, answer.text
+    group.refresh_from_db()
+    assert (group.owner, group.status) == (approver.username, status)
+    assert not days or timedelta(days=2) < group.muted_until - timezone.now() <= timedelta(days=3)
+
+
+@pytest.mark.parametrize("button", ["known", "resolved", "note"])
+def test_fields_of_the_triage_that_nobody_changed_do_nothing(button, client, fail, shifter, approver):
+    fail()
+    group = FailureGroup.objects.get()
+    client.force_login(shifter)
+    fields = fields_of(client.get(group.get_absolute_url()))
+    groups.assign_group(group=group, owner=approver.username, by=approver, at=timezone.now())
+    fields["seen_at"] = timezone.now().isoformat()
+    client.post(reverse("diagnosis:act-on-group", args=[group.pk]), fields | {"do": button, "text": "Seen"})
+    group.refresh_from_db()
+    assert (group.owner, group.muted_until) == (approver.username, None)
+    assert group.status == ("assigned" if button == "note" else button)
+
+
+def test_days_typed_beside_a_button_that_cannot_mute_are_refused_and_kept(client, fail, shifter):
+    fail()
+    group = FailureGroup.objects.get()
+    client.force_login(shifter)
+    fields = fields_of(client.get(group.get_absolute_url()))
+    typed = fields | {"do": "resolved", "days": "3", "text": ""}
+    answer = client.post(reverse("diagnosis:act-on-group", args=[group.pk]), typed)
+    assert answer.status_code == 400
+    assert "Press Mute to mute it, or clear the days." in answer.text
+    assert (fields_of(answer)["days"], fields_of(answer)["initial-days"]) == ("3", "7")
+    group.refresh_from_db()
+    assert group.status == "new"
+
+    client.post(reverse("diagnosis:act-on-groups"), {"do": "resolved", "group": group.pk, "owner": shifter.username})
+    group.refresh_from_db()
+    assert (group.owner, group.status) == (shifter.username, "resolved")
 
 
 def test_stale_page_overwrites_no_status(client, fail, shifter, approver):

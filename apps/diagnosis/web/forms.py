@@ -28,7 +28,9 @@ class GroupForm(forms.Form):
     }
 
     do = forms.ChoiceField(choices=[(name, name) for name in DONE])
-    owner = forms.CharField(max_length=150, required=False, help_text="Username.")
+    owner = forms.CharField(
+        max_length=150, required=False, show_hidden_initial=True, help_text="Username. Every button takes a change."
+    )
     text = forms.CharField(
         max_length=4000,
         required=False,
@@ -36,11 +38,24 @@ class GroupForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 2}),
         help_text="Every button adds it.",
     )
-    days = forms.IntegerField(min_value=1, max_value=365, required=False, label="Mute for days")
+    days = forms.IntegerField(
+        min_value=1,
+        max_value=365,
+        required=False,
+        show_hidden_initial=True,
+        label="Mute for days",
+        help_text="“Assign” and “Add note” take a change, too.",
+    )
     seen_at = forms.DateTimeField(required=False, widget=forms.HiddenInput)
 
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or self.cleaned_data
         if data.get("do") == "muted" and not data.get("days") and "days" not in self.errors:
             self.add_error("days", "Enter how many days it is muted.")
+        if data.get("do") in ("known", "retried", "resolved") and self.typed("days"):
+            self.add_error("days", "Press Mute to mute it, or clear the days.")
         return data
+
+    def typed(self, name: str) -> Any:
+        """Return what the user entered in a field; None if it is empty, or as the page showed it."""
+        return (self.cleaned_data.get(name) or None) if name in self.changed_data else None

@@ -200,7 +200,7 @@ def act(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     found, form = _group(request, pk), GroupForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
-            _do(found, form.cleaned_data, request.user)
+            _do(found, form, request.user)
             messages.success(request, form.DONE[form.cleaned_data["do"]])
             return redirect(found)
     found.refresh_from_db()
@@ -221,7 +221,7 @@ def act_on_several(request: AuthenticatedRequest) -> HttpResponse:
         changed = 0
         for found in chosen:
             try:
-                _do(found, form.cleaned_data, request.user)
+                _do(found, form, request.user)
                 changed += 1
             except (DomainError, NotAllowed) as error:
                 messages.error(request, f"{found}: {error}")
@@ -232,17 +232,20 @@ def act_on_several(request: AuthenticatedRequest) -> HttpResponse:
 
 
 @transaction.atomic
-def _do(found: FailureGroup, given: dict[str, Any], user: User) -> None:
-    """Do what the button of the form says, and add the note that was typed beside it."""
-    at = timezone.now()
-    if given["do"] == "note":
-        groups.add_note(group=found, text=given["text"], by=user, at=at)
-        return
-    how = {"group": found, "by": user, "at": at, "seen_at": given["seen_at"]}
-    if given["do"] == "assign":
-        groups.assign_group(owner=given["owner"] or user.username, **how)
-    else:
-        until = at + timedelta(days=given["days"]) if given["do"] == "muted" else None
-        groups.set_status(status=GroupStatus(given["do"]), muted_until=until, **how)
-    if given["text"].strip():
-        groups.add_note(group=found, text=given["text"], by=user, at=at)
+def _do(found: FailureGroup, form: GroupForm, user: User) -> None:
+    """Do what the button of the form says, and take what was typed beside other buttons."""
+    data, at = form.cleaned_data, timezone.now()
+    action, text, seen_at = data["do"], data["text"], data["seen_at"]
+    owner = (data["owner"] or user.username) if action == "assign" else form.typed("owner")
+    days = data["days"] if action == "muted" else form.typed("days")
+
+    if owner:
+        groups.assign_group(group=found, owner=owner, by=user, at=at, seen_at=seen_at)
+        seen_at = at  # a change of status after it overwrites only what the user does here
+    if days:
+        until = at + timedelta(days=days)
+        groups.set_status(group=found, status=GroupStatus.MUTED, by=user, at=at, muted_until=until, seen_at=seen_at)
+    elif action not in ("assign", "note"):
+        groups.set_status(group=found, status=GroupStatus(action), by=user, at=at, seen_at=seen_at)
+    if action == "note" or text.strip():
+        groups.add_note(group=found, text=text, by=user, at=at)
