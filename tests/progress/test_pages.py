@@ -1,10 +1,11 @@
 """The progress panel of a request, and the home page's table of stages."""
 
-from datetime import date
+from datetime import timedelta
 
 import pytest
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import escape
 
 from apps.core.web.templatetags.look import percent
@@ -81,8 +82,9 @@ def test_production_now_shows_approved_requests_by_stage(alps, request_of_nova, 
     assert 'aria-label="simulation: 0 completed of ' in page
     assert 'aria-label="reco: 0 completed, 0 failed"' in page
     Stage.objects.filter(request=request_of_nova, name="reco").update(jobs=40)
-    Request.objects.filter(pk=request_of_nova.pk).update(expected_end=date(2026, 12, 20), deadline=date(2026, 12, 12))
+    end = timezone.localdate() + timedelta(days=20)
+    Request.objects.filter(pk=request_of_nova.pk).update(expected_end=end, deadline=end - timedelta(days=8))
     page = render_to_string("progress/_production_now.html", {"production": production_now(liaison), "as_of": AT})
     assert 'aria-label="reco: 0 completed of 40, 0 failed"' in page
-    assert '20 Dec 2026<br><small class="late">8 days late</small>' in page
+    assert f'{end:%-d %b %Y}<br><small class="late">8 days late</small>' in page
     assert production_now(other_liaison) == []
