@@ -2,7 +2,9 @@
 
 from xml.etree import ElementTree as ET
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from apps.core import charts
 from apps.core.charts import Band, Bin, Cell, Part, Series, Tick
@@ -56,6 +58,38 @@ def test_bars_have_a_sentence_links_bands_and_a_table():
         pytest.approx(3 / 4 * charts.HEIGHT - 0.4, abs=0.1),
         pytest.approx(0.5 / 4 * charts.HEIGHT - 0.4, abs=0.1),
     ]
+
+
+def test_logarithmic_bars_show_small_values_beside_one_large_value():
+    bins = [Bin("a", [2]), Bin("b", [0]), Bin("c", [200]), Bin("d", [20_000])]
+    tree = drawn(charts.bars(bins, [Series("minutes", "accent")], sentence="Queue times", is_log=True))
+    heights = [float(each.attrib["height"]) for each in tree.iter("rect") if each.attrib["class"] == "f-accent"]
+    assert len(heights) == 3, "zero has no bar"
+    assert heights[1] - heights[0] == pytest.approx(heights[2] - heights[1], abs=0.2), "equal ratios, equal heights"
+    assert heights[0] > 10
+    assert heights[2] < charts.HEIGHT
+    numbers = [each.text for each in tree.iter("text") if each.attrib.get("x") == "-8"]
+    assert numbers == ["1", "10", "100", "1,000", "10k", "100k"]
+    assert [row[1].text for row in tree.iter("tr")][1:] == ["2", "0", "200", "20,000"]
+
+
+@hypothesis.given(st.lists(st.floats(0, 1e12), min_size=1).filter(any))
+def test_logarithmic_axis_holds_all_values_in_few_lines(values):
+    lines = charts.log_axis(values)
+    assert lines[-1] >= max(values) * (1 - 1e-9)
+    assert lines[0] < min(value for value in values if value) or lines[0] == 0.01
+    assert 2 <= len(lines) <= 7
+    chart = drawn(charts.bars([Bin("a", [value]) for value in values], [Series("s", "up")], sentence="", is_log=True))
+    heights = [float(each.attrib["height"]) for each in chart.iter("rect") if each.attrib["class"] == "f-up"]
+    assert len(heights) == sum(value > 0 for value in values)
+    assert all(0 < height <= charts.HEIGHT for height in heights)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"), [([], False), ([0, 0], False), ([1, 100], False), ([0, 1, 101], True), ([0, 5000], False)]
+)
+def test_values_span_more_than_two_powers_of_ten(values, expected):
+    assert charts.spans_powers(values) is expected
 
 
 def test_line_interval_spark_and_strip_are_images_of_numbers():

@@ -186,6 +186,21 @@ def test_queued_tab_shows_how_long_jobs_were_queued(alps, nova, client, liaison)
     assert "<td>20</td>" in page.content.decode().replace(' class="n"', "")
 
 
+@pytest.mark.parametrize(("longest", "is_log"), [(90, False), (60_000, True)])
+def test_queue_times_that_spread_widely_have_a_logarithmic_scale(longest, is_log, alps, nova, client, liaison):
+    today = timezone.now()
+    for number, minutes in enumerate([1, longest]):
+        ended = today - timedelta(hours=3 + number)
+        started = ended - timedelta(minutes=30)
+        submitted = started - timedelta(minutes=minutes)
+        store_finished(alps, record(number, submitted_at=submitted, started_at=started, ended_at=ended))
+    recompute_dirty_hours(at=today)
+    client.force_login(liaison)
+    page = client.get("/jobs/?tab=queued").content.decode()
+    assert page.count("logarithmic scale") == 2 * is_log, "in the heading, and in the sentence of the chart"
+    assert ('>0.1</text><line class="g"' in page) == is_log
+
+
 def test_page_says_why_jobs_wait_in_plain_words(alps, captured, nova, dune, client, liaison):
     found = [now("1", QUEUED, 3, reason="Priority"), now("5", HELD, 7, reason="13", account="dune")]
     store_live(cluster=alps, found=found, named={("1", AT): (captured.pk, "generation")})

@@ -8,7 +8,7 @@ and links to the list that it counts. These links are not in the tab order: the 
 from apps.core.charts.grids import heat_map, week_strip
 from apps.core.charts.marks import interval, share_bar, spark, spread
 from apps.core.charts.parts import Band, Bin, Cell, Part, Series, Tick
-from apps.core.charts.plots import HEIGHT, axis, bars, edge_ticks, line
+from apps.core.charts.plots import HEIGHT, axis, bars, edge_ticks, line, log_axis, spans_powers
 from apps.core.charts.svg import short_number
 
 __all__ = [
@@ -25,8 +25,10 @@ __all__ = [
     "heat_map",
     "interval",
     "line",
+    "log_axis",
     "share_bar",
     "short_number",
+    "spans_powers",
     "spark",
     "spread",
     "week_strip",

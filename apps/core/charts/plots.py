@@ -1,6 +1,7 @@
 """Charts with axes: bars and lines over bins."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from math import ceil, floor, log10
 
 from django.utils.html import format_html, format_html_join
@@ -11,6 +12,21 @@ from apps.core.charts.svg import joined, link, per_cent, role, short_number
 
 HEIGHT = 176
 _BAND, _AXIS = 15, 28
+#: A logarithmic axis starts at 0.01 or above, because numbers of an axis have two decimals, and has up to 7 grid lines.
+_LEAST_POWER, _MOST_STEPS = -2, 6
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """An axis: the values of its grid lines, lowest first, and where other values are between them."""
+
+    steps: Sequence[float]
+    is_log: bool = False
+
+    def share(self, value: float) -> float:
+        """Return the height of a value, from 0 at the lowest grid line to 1 at the highest."""
+        low, top = self.steps[0], self.steps[-1]
+        return log10(max(value, low) / low) / log10(top / low) if self.is_log else value / top
 
 
 def bars(
@@ -24,20 +40,27 @@ def bars(
     rate: str = "",
     height: int = HEIGHT,
     with_table: bool = True,
+    is_log: bool = False,
 ) -> SafeString:
     """Return bars of one series or of several stacked ones, bands under their axis, and a table behind.
+
+    With `is_log`, for one series only, equal heights are equal ratios; zero has no bar.
 
     `rate` names a second figure, 0 to 1 in each bin, drawn in a small panel of its own. No table is needed where the
     page shows the same figures as one anyway.
     """
     is_count = all(float(value).is_integer() for each in bins for value in each.values)
-    top, steps = axis(max((sum(each.values) for each in bins), default=0), least=1 if is_count else 0)
+    heights = [sum(each.values) for each in bins]
+    if is_log and any(heights):
+        scale = _Scale(log_axis(heights), is_log=True)
+    else:
+        scale = _Scale(axis(max(heights, default=0), least=1 if is_count else 0)[1])
     panel = 64 if rate else 0
     foot = height + panel
     drawn = [
         _wash(bands, len(bins), height),
-        _grid(steps, top, height),
-        *(_bar(number, each, series, len(bins), top, height, foot) for number, each in enumerate(bins)),
+        _grid(scale, height),
+        *(_bar(number, each, series, len(bins), scale, height, foot) for number, each in enumerate(bins)),
         _rate_panel(bins, height) if rate else "",
         _ticks(ticks, len(bins), foot),
         format_html('<line class="ax" x2="100%" y1="{0}" y2="{0}"/>', height),
@@ -75,7 +98,7 @@ def line(
         joined(paths),
     )
     hits = (_hit(number, each, series, len(bins), height) for number, each in enumerate(bins))
-    drawn = [_grid(steps, top, height), inner, *hits, _ticks(ticks, len(bins), height)]
+    drawn = [_grid(_Scale(steps), height), inner, *hits, _ticks(ticks, len(bins), height)]
     return _figure(drawn, height + _AXIS, sentence, _table(bins, [each.name for each in series], heading, ""))
 
 
@@ -93,17 +116,36 @@ def axis(most: float, *, least: float = 0) -> tuple[float, list[float]]:
     return step * count, [step * number for number in range(count + 1)]
 
 
+def log_axis(values: Collection[float]) -> list[float]:
+    """Return the grid lines of a logarithmic axis, powers of ten: the lowest one below all values that are not zero."""
+    least, most = min(value for value in values if value > 0), max(values)
+    low = max(ceil(log10(least)) - 1, _LEAST_POWER)
+    powers = max(ceil(log10(most)) - low, 1)
+    every = ceil(powers / _MOST_STEPS)
+    return [10.0 ** (low + every * number) for number in range(ceil(powers / every) + 1)]
+
+
+def spans_powers(values: Iterable[float], powers: int = 2) -> bool:
+    """Return whether values that are not zero differ by more than so many powers of ten."""
+    positive = [value for value in values if value > 0]
+    return bool(positive) and max(positive) > 10**powers * min(positive)
+
+
 def edge_ticks(bins: Sequence[Bin], most: int = 12) -> list[Tick]:
     """Return a tick with the label of every bin, or of every n-th where there are more than `most`."""
     every = max(ceil(len(bins) / most), 1)
     return [Tick(number + 0.1, each.label) for number, each in enumerate(bins) if number % every == 0]
 
 
-def _grid(steps: Sequence[float], top: float, height: int) -> SafeString:
+def _grid(scale: _Scale, height: int) -> SafeString:
     return format_html_join(
         "",
         '<line class="g" x2="100%" y1="{0}" y2="{0}"/><text x="-8" y="{1}" text-anchor="end">{2}</text>',
-        ((f"{y:.1f}", f"{y + 4:.1f}", short_number(step)) for step in steps for y in [height - step / top * height]),
+        (
+            (f"{y:.1f}", f"{y + 4:.1f}", short_number(step))
+            for step in scale.steps
+            for y in [height - scale.share(step) * height]
+        ),
     )
 
 
@@ -122,14 +164,14 @@ def _hit(
 
 
 def _bar(
-    number: int, each: Bin, series: Sequence[Series], count: int, top: float, height: int, foot: int
+    number: int, each: Bin, series: Sequence[Series], count: int, scale: _Scale, height: int, foot: int
 ) -> SafeString:
     x, width = per_cent(100 * (number + 0.12) / count), per_cent(76 / count)
     y = float(height)
     marks = []
     for one, value in zip(series, each.values, strict=True):
-        tall = value / top * height
-        if tall > 0:
+        tall = scale.share(value) * height
+        if value > 0:
             y -= tall
             drawn = f"{max(tall - 0.4, 0.6):.1f}"
             marks.append(

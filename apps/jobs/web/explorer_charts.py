@@ -51,11 +51,18 @@ def axis_unit(measure: Measure) -> str:
 
 
 def over_time(
-    question: Question, steps: Mapping[int, Sequence[Row]], *, step: int, dimension: str, rate: str = "failure rate"
+    question: Question,
+    steps: Mapping[int, Sequence[Row]],
+    *,
+    step: int,
+    dimension: str,
+    rate: str = "failure rate",
+    is_log: bool = False,
 ) -> tuple[SafeString, list[tuple[str, str, str]]]:
     """Return the chart of a measure by hour or day, and its legend: name, kind and value of each series.
 
-    Without the name of a `rate`, the chart has no panel for it.
+    Without the name of a `rate`, the chart has no panel for it. With `is_log`, without a dimension only, its scale is
+    logarithmic.
     """
     measure = question.measure
     totals: dict[str, float] = {}
@@ -81,7 +88,8 @@ def over_time(
     sentence = (
         f"{measure.label} by {'hour' if step == 1 else 'day'}, from {question.since:%d %b} to {question.until:%d %b}"
     )
-    chart = bars(bins, series, sentence=sentence, heading="From", ticks=ticks[::every], rate=rate)
+    sentence += ", logarithmic scale" if is_log else ""
+    chart = bars(bins, series, sentence=sentence, heading="From", ticks=ticks[::every], rate=rate, is_log=is_log)
     legend = [(one.name, one.kind, value_text(totals.get(one.name), measure)) for one in series if one.name in totals]
     return chart, legend if dimension else []
 

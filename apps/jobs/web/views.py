@@ -18,6 +18,7 @@ from apps.accounts.models import User
 from apps.accounts.permissions import is_opg
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.clusters.schedulers.base import CurrentState
+from apps.core.charts import spans_powers
 from apps.core.domain.pagination import newest_first
 from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
@@ -105,7 +106,8 @@ def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:
 def _queue_times(user: User, at: datetime) -> dict[str, Any]:
     """Return how long jobs that finished in the last days were queued, by hour, and how long in the last day.
 
-    Medians: one import of old jobs, or one job that was held for weeks, would hide all others in a mean.
+    Medians: one import of old jobs, or one job that was held for weeks, would hide all others in a mean. Where they
+    still spread widely, the scale is logarithmic.
     """
     from apps.jobs.domain.statistics.explorer import Explorer
 
@@ -121,8 +123,11 @@ def _queue_times(user: User, at: datetime) -> dict[str, Any]:
             for row, seconds in zip(rows, queued, strict=True)
         ]
 
+    is_log = spans_powers(medians.values())
+    chart, _ = charts.over_time(question, steps, step=1, dimension="", rate="", is_log=is_log)
     return {
-        "trend": charts.over_time(question, steps, step=1, dimension="", rate="")[0] if medians else "",
+        "trend": chart if medians else "",
+        "trend_is_log": is_log,
         "trend_unit": charts.axis_unit(question.measure),
         "trend_days": _TREND.days,
         "trend_last_day": explorer.median(replace(question, since=until - timedelta(hours=24))),
