@@ -1,5 +1,6 @@
 """Filters of the job list, for page and API."""
 
+from datetime import datetime
 from typing import Any
 
 import django_filters as filters
@@ -90,6 +91,10 @@ class JobFilter(AnyOf):
     window = filters.ChoiceFilter(
         method="by_hour", label="Time window", empty_label="Any", choices=lambda: [(w, w) for w in window_names()]
     )
+    started_from = MomentFilter(method="by_start", label="Started from", widget=_moment("2026-11-20 09:00"))
+    started_to = MomentFilter(
+        field_name="started_at", lookup_expr="lt", label="Started before", widget=_moment("2026-11-21")
+    )
     ended_from = MomentFilter(
         field_name="ended_at", lookup_expr="gte", label="Finished from", widget=_moment("2026-11-20 09:00")
     )
@@ -134,6 +139,9 @@ class JobFilter(AnyOf):
     def by_hour(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         """Filter by when jobs ended on the portal's clocks."""
         return jobs.alias(hour_of_week=hour_of_week_expression()).filter(hour_of_week__in=hours_with(name, value))
+
+    def by_start(self, jobs: QuerySet[Job], name: str, value: datetime) -> QuerySet[Job]:
+        return jobs.filter(started_at__gte=value, ended_at__gte=value)  # the months before are not read
 
     def by_state(self, jobs: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
         return jobs.filter(state__in=sorted(_GROUPS.get(value, {value})))

@@ -7,7 +7,13 @@ FAR = "1296-07-24T08:22:28-23:32"
 
 @pytest.mark.parametrize(
     "address",
-    ["/api/v1/incidents/?started_after=", "/api/v1/verdicts/?start=", "/api/v1/jobs/?ended_from=", "/jobs/?ended_to="],
+    [
+        "/api/v1/incidents/?started_after=",
+        "/api/v1/verdicts/?start=",
+        "/api/v1/jobs/?ended_from=",
+        "/jobs/?ended_to=",
+        "/jobs/?started_from=",
+    ],
 )
 @pytest.mark.parametrize("when", [FAR, "9999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+23:00"])
 def test_a_filter_takes_or_refuses_any_time(client, admin, address, when):

@@ -1,18 +1,23 @@
 """Causes over many jobs: all planted ones are found in generated months, and none is invented where there is none."""
 
+import html
+import re
 from datetime import timedelta
 
+import numpy as np
 import pytest
 from django.db import connection
+from django.http import QueryDict
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
 from apps.clusters.models import Site
 from apps.diagnosis.domain.common_causes import causes
-from apps.diagnosis.domain.common_causes.columns import Period, read_columns, text_of
+from apps.diagnosis.domain.common_causes.columns import Period, job_list_query, read_columns, text_of
 from apps.diagnosis.domain.common_causes.peeling import find_causes
 from apps.diagnosis.models import CauseAnalysis
+from apps.jobs.filters import JobFilter
 from apps.jobs.models import Job
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
@@ -78,6 +83,24 @@ def test_columns_are_those_of_the_jobs(broken_host, at, shifter, nova):
     assert len(read_columns(Period(at - timedelta(days=1), at, [])).jobs.failed) == 0
 
 
+def test_values_link_to_the_list_of_their_jobs(broken_host, at, nova):
+    cluster = clusters.cluster()
+    for number in range(1, 5):
+        ended_at = at - timedelta(hours=6 * number - 5)
+        fields = {"host": "", "user": "", "cpu_model": "Zen 2"} if number == 2 else {"host": "wn-7", "user": "alice"}
+        jobs.row(cluster, 1000 + number, at=ended_at, experiment=nova, **fields)
+    period = Period(at - timedelta(days=1), at)
+    read = read_columns(period)
+    for attribute in ("site", "host", "host and time", "CPU model", "release", "user"):
+        counts = np.bincount(read.jobs.attributes[attribute])
+        listed = []
+        for number in read.stored[attribute]:
+            query = QueryDict(job_list_query(period, attribute, int(number)))
+            listed.append(JobFilter(query, queryset=Job.objects.all(), request=None).qs.count())
+        assert listed == list(counts), attribute
+    assert job_list_query(period, "hour", 6) == ""
+
+
 def test_page_and_api_name_the_cause(client, broken_host, shifter, other_liaison, at):
     client.force_login(shifter)
     bounds = {"since": (at - timedelta(days=1)).isoformat(), "until": at.isoformat()}
@@ -111,7 +134,8 @@ def test_the_page_reads_no_job_and_shows_what_a_worker_computed(client, broken_h
     causes.analyse(analysis_id=row.pk, at=now)
     shown = page()
     assert "1 cause explains" in shown
-    assert "wn-7" in shown
+    [address] = re.findall('href="([^"]*)">wn-7</a>', shown)
+    assert client.get(html.unescape(address)).content.decode().count(">wn-7.example.org</a>") == 10
     assert "in progress" not in shown
     with CaptureQueriesContext(connection) as asked:
         answer = client.get("/api/v1/causes/").json()

@@ -98,6 +98,8 @@ def test_list_goes_from_page_to_page_without_loss(alps, nova, as_liaison):
         ({"site": "-"}, ["86_3"]),
         ({"ended_from": "2026-11-20T11:30:00+00:00"}, ["2"]),
         ({"ended_to": "2026-11-20T11:30:00+00:00"}, ["1", "4", "86_3"]),
+        ({"started_from": "2026-11-20T11:00:00+00:00"}, ["2"]),
+        ({"started_to": "2026-11-20T11:00:00+00:00"}, ["1", "4", "86_3"]),
         ({"ended_from": "2026-11-20", "ended_to": "2026-11-20"}, []),
     ],
 )
@@ -105,7 +107,13 @@ def test_filter_keeps_the_jobs_it_names(alps, jura, nova, as_liaison, query, exp
     one, *_ = store(
         alps,
         record(1),
-        record(2, state=JobState.TIMEOUT, host="node02", ended_at=AT - timedelta(minutes=10)),
+        record(
+            2,
+            state=JobState.TIMEOUT,
+            host="node02",
+            started_at=AT - timedelta(minutes=30),
+            ended_at=AT - timedelta(minutes=10),
+        ),
         record(4, state=JobState.CANCELLED, exit_code=42),
     )
     store(jura, record(89, job_id="86_3", spool_id="86", account="NOVA"))

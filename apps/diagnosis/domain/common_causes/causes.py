@@ -30,7 +30,10 @@ _ALL = "all"
 
 @dataclass(frozen=True)
 class CommonCause:
-    """A value of an attribute, such as the name of a host, with its failures; see `FoundCause`."""
+    """A value of an attribute, such as the name of a host, with its failures; see `FoundCause`.
+
+    `query` is that of the list of jobs with the value, empty if that has no such filter.
+    """
 
     attribute: str
     value: str
@@ -41,6 +44,7 @@ class CommonCause:
     high: float
     other_jobs: int
     other_failed: int
+    query: str = ""
 
     @property
     def excess(self) -> float:
@@ -154,13 +158,16 @@ def _fields(causes: Causes) -> dict[str, Any]:
 
 
 def _named(period: "Period", one: "FoundCause", stored: "dict[str, Codes]") -> CommonCause:
-    from apps.diagnosis.domain.common_causes.columns import text_of
+    from apps.diagnosis.domain.common_causes.columns import job_list_query, text_of
 
     if one.attribute.startswith("service "):
-        attribute, value = "service", one.attribute.removeprefix("service ")
+        named = {"attribute": "service", "value": one.attribute.removeprefix("service ")}
     else:
-        attribute, value = one.attribute, text_of(period, one.attribute, int(stored[one.attribute][one.value]))
-    return CommonCause(**(asdict(one) | {"attribute": attribute, "value": value}))
+        number = int(stored[one.attribute][one.value])
+        value = text_of(period, one.attribute, number)
+        query = job_list_query(period, one.attribute, number)
+        named = {"value": value, "query": query}
+    return CommonCause(**(asdict(one) | named))
 
 
 def _causes(row: CauseAnalysis) -> Causes | None:

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import psycopg
@@ -12,7 +13,7 @@ from django.db import connection
 
 from apps.clusters.models import Cluster
 from apps.diagnosis.domain.common_causes.peeling import Codes, JobColumns, Mask
-from apps.jobs.enums import FAILED_STATES
+from apps.jobs.enums import FAILED_STATES, NONE
 from apps.statusboard.enums import State
 from apps.statusboard.models import Service, StateInterval
 
@@ -36,7 +37,11 @@ _CODES = {
     # A host that is broken for some hours hardly shows in a week of its jobs. Of equal causes, the first is taken.
     "host and time": "hashtext(split_part(j.host, '.', 1) || ' ' || extract(epoch FROM j.started_at)::int / 21600)",
 }
+#: Values of "host and time": a host and the start of six hours, in SQL.
+_HOST_AND_START = "split_part(j.host, '.', 1), date_bin('6 hours', j.started_at, TIMESTAMPTZ '1970-01-01 00:00+00')"
 _HOUR = "hour"
+#: Filters of the list of jobs by attribute.
+_FILTERS = {"site": "site", "host": "host", "CPU model": "cpu_model", "release": "release", "user": "user"}
 #: Jobs that ended so long after an outage may still have met it.
 _LONGEST_JOB = timedelta(days=14)
 _PERIOD = """
@@ -100,11 +105,32 @@ def text_of(period: Period, attribute: str, number: int) -> str:
     """Return the text of a value, such as the name of a host, from any of its jobs."""
     if attribute == _HOUR:
         return f"{number:02}:00"
-    sql = f"SELECT {TEXTS[attribute]} {_PERIOD} AND {_CODES[attribute]} = %(number)s LIMIT 1"
+    row = _first_row(period, attribute, number, TEXTS[attribute])
+    return str(row[0]).strip() if row else ""
+
+
+def job_list_query(period: Period, attribute: str, number: int) -> str:
+    """Return the query of the list of jobs with a value that ended in the period; "" if the list has no such filter."""
+    filters = {"ended_from": period.since.isoformat(), "ended_to": period.until.isoformat()}
+    if attribute in _FILTERS:
+        filters[_FILTERS[attribute]] = text_of(period, attribute, number) or NONE
+    elif attribute == "host and time" and (row := _first_row(period, attribute, number, _HOST_AND_START)):
+        host, start = row
+        filters["host"] = host or NONE
+        filters["started_from"] = start.isoformat()
+        filters["started_to"] = (start + timedelta(hours=6)).isoformat()
+    else:
+        return ""
+    return urlencode(filters)
+
+
+def _first_row(period: Period, attribute: str, number: int, expressions: str) -> tuple[Any, ...] | None:
+    """Return expressions of any of the jobs with a value."""
+    sql = f"SELECT {expressions} {_PERIOD} AND {_CODES[attribute]} = %(number)s LIMIT 1"
     with connection.cursor() as cursor:
         cursor.execute(sql, {**period.values, "number": number})
-        row = cursor.fetchone()
-    return str(row[0]).strip() if row else ""
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        return row
 
 
 def _copied(period: Period) -> list[Codes]:
