@@ -8,6 +8,7 @@ from apps.diagnosis.domain.log_page.alignment import align, masked
 from apps.diagnosis.domain.log_page.comparison import Divergence, ShownFold, ShownRow, compare_logs, siblings_of
 from apps.diagnosis.engine.novelty import Templates
 from apps.diagnosis.enums import Stream
+from tests.pages import text_of
 
 EVENTS = [f"Begin processing the {n}th record. run: 3{n}\n" for n in range(200)]
 FAILED = f"""==> 2026-11-22 06:20:48 phase 1/2: reco
@@ -110,3 +111,5 @@ def test_a_debug_rerun_is_compared_whose_log_path_only_accounting_names(family, 
     assert any(isinstance(row, Divergence) for row in comparison.rows)
     client.force_login(shifter)
     assert "Log path unknown" not in client.get(f"/jobs/{rerun.pk}/log/").content.decode()
+    facts = text_of(client.get(rerun.get_absolute_url()))
+    assert f'<span class="mono">{roots}/5.out</span> <small>Accounting</small>' in facts

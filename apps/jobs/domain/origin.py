@@ -15,7 +15,7 @@ from apps.core.domain.events import publish
 from apps.jobs.domain.proof import Membership, lock_proofs, prove_jobs
 from apps.jobs.domain.records import clean_text, record_of
 from apps.jobs.domain.rollups import mark_dirty
-from apps.jobs.enums import MappedName, Proof
+from apps.jobs.enums import LogPathSource, MappedName, Proof
 from apps.jobs.models import AccountMap, Job, SubmittedArray
 from apps.production.models import Request
 
@@ -108,3 +108,11 @@ def locate_log(*, job: Job, script: bytes, environment: Mapping[str, str], at: d
     job.log_path_source = paths.source
     job.save(update_fields=["log_path", "error_log_path", "log_path_source"])
     return paths
+
+
+def log_path_of(job: Job) -> tuple[str, str]:
+    """Return the path of a job's log and its source, also if only accounting has it; two empty texts if unknown."""
+    if job.log_path:
+        return job.log_path, job.get_log_path_source_display()
+    paths = record_of(job).known_paths()
+    return (str(paths.stdout), LogPathSource.ACCOUNTING.label) if paths else ("", "")
