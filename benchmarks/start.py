@@ -34,10 +34,10 @@ READY = re.compile(r"^\[ *[\d.]+ s\] ready: ")
 IMPORTS = {
     "manage.py check": ["manage.py", "check"],
     "web": ["-c", "import opsportal.wsgi"],
-    "worker": ["-c", "from opsportal.celery import app; app.autodiscover_tasks(force=True); app.loader.init_worker()"],
+    "worker": ["-c", "from opsportal.celery import app; app.Worker(pool='prefork', concurrency=1)"],
     "beat": [
         "-c",
-        "import celery.apps.beat; from opsportal.celery import app; app.loader.init_worker(); app.finalize()",
+        "from opsportal.celery import app; app.Beat().init_loader()",
     ],
 }
 
