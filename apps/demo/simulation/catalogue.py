@@ -1,13 +1,12 @@
 """The dataset catalogue of the demo, in the format of the portal's built-in one; some of its datasets grow."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from apps.demo.simulation.world import DAY, HOUR
+from apps.demo.simulation.world import DAY, HOUR, replace_file
 
 #: How far back the files of a growing dataset go when the catalogue is first written.
 _HOURS_BEFORE = 12
@@ -19,18 +18,12 @@ _DATASETS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".ya
 
 
 def write_catalogue(path: Path, now: float) -> None:
-    """Write the catalogue as it is at `now`, in seconds of the epoch. Files listed before stay, for a month.
-
-    A reader sees the old content or the new one.
-    """
+    """Write the catalogue as it is at `now`, in seconds of the epoch. Files listed before stay, for a month."""
     content = json.loads(path.read_text()) if path.exists() else {}
     since = content.get("since", int(now) - _HOURS_BEFORE * HOUR)
     since = max(since, int(now) - _LONGEST_DAYS * DAY)
     datasets = [_grown(dataset, since, now) if "files_per_hour" in dataset else dataset for dataset in _DATASETS]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.{os.getpid()}")
-    new.write_text(json.dumps({"since": since, "datasets": datasets}))
-    new.replace(path)
+    replace_file(path, json.dumps({"since": since, "datasets": datasets}).encode())
 
 
 def _grown(dataset: dict[str, Any], since: int, now: float) -> dict[str, Any]:

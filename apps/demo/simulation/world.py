@@ -1,5 +1,6 @@
 """What the simulated cluster is made of, read from `world.yaml`: stages, campaigns, hosts; and its randomness."""
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
@@ -103,8 +104,13 @@ def read_campaigns(path: Path) -> tuple[Campaign, ...]:
 
 
 def write_campaigns(path: Path, campaigns: tuple[Campaign, ...]) -> None:
-    """Write campaigns; a reader sees the old file or the new one, never a part."""
+    """Write campaigns as JSON."""
+    replace_file(path, _CAMPAIGNS.dump_json(campaigns, indent=1))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file; a reader sees the old one or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_bytes(_CAMPAIGNS.dump_json(campaigns, indent=1))
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_bytes(content)
     part.replace(path)
