@@ -42,11 +42,12 @@ def may_change(state: str, content: RequestContent) -> bool:
     return state in ARGUMENT_EDITABLE and any(state in argument.editable_in for argument in declared)
 
 
-def is_postponement(state: str, old: RequestContent, new: RequestContent) -> bool:
-    """Whether the only change is a later deadline, in a state that allows it."""
-    found = changes(old, new)
-    is_only = [change["path"] for change in found] == ["deadline"]
-    return is_only and state in POSTPONABLE and _is_immaterial(found[0], old, new)
+def review_postponement(state: str, old: RequestContent, new: RequestContent) -> ChangeReview | None:
+    """Return the review of a change to a later deadline alone, in a state that allows it; None for another change."""
+    changed = changes(old, new)
+    is_only = [change["path"] for change in changed] == ["deadline"]
+    is_postponed = is_only and state in POSTPONABLE and _is_immaterial(changed[0], old, new)
+    return ChangeReview(changed, [], {}) if is_postponed else None
 
 
 def _is_immaterial(change: Mapping[str, str], old: RequestContent, new: RequestContent) -> bool:

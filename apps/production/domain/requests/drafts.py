@@ -16,7 +16,7 @@ from apps.production.domain.actors import may
 from apps.production.domain.approvals import signatures
 from apps.production.domain.checks.facts import basic_facts
 from apps.production.domain.checks.report import check_shape, messages_of
-from apps.production.domain.content.changes import ChangeReview, is_postponement, may_change, review_changes
+from apps.production.domain.content.changes import ChangeReview, may_change, review_changes, review_postponement
 from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, changes
 from apps.production.domain.content.revisions import MERGE_WINDOW, keep_revision
 from apps.production.domain.content.stages import content_of
@@ -96,11 +96,11 @@ def save_draft(
         raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
     lock_request(request, version)
     old = content_of(request)
-    is_postponed = bool(reason.strip()) and is_postponement(request.state, old, content)
-    if not is_postponed:
+    postponement = review_postponement(request.state, old, content) if reason.strip() else None
+    if postponement is None:
         _check_editable(request, old, typing)
     _check_shape(content, at)
-    review = _postponement(old, content) if is_postponed else review_changes(request.state, old, content)
+    review = postponement or review_changes(request.state, old, content)
     placed = _placed(request, content, experiment or request.experiment, by, at)
     found = [*placed, *review.changes]
     if not found:
@@ -214,11 +214,6 @@ def _edited_just_now(request: Request, by: User, at: datetime) -> bool:
 def _check_editable(request: Request, content: RequestContent, typing: bool) -> None:
     if request.state not in EDITABLE and (typing or not may_change(request.state, content)):
         raise InvalidTransition(f"{request} is {state_words(request)} and can no longer be edited.")
-
-
-def _postponement(old: RequestContent, new: RequestContent) -> ChangeReview:
-    """Return the review of a deadline that only moves later: it needs no new signatures."""
-    return ChangeReview(changes(old, new), [], {})
 
 
 def _check_change(request: Request, review: ChangeReview, content: RequestContent, by: User, at: datetime) -> None:
