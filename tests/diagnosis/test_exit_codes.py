@@ -115,7 +115,7 @@ LOGS = {
     "state of the art\n": (88, ""),
     "curl https://data.example.org/a.root\n": (28, "curl: timeout"),
     "mkdir curly\n": (28, ""),
-    "see out.root and /root/x\n": (11, ""),
+    "see out.root and /home/root/x\n": (11, ""),
 }
 
 

@@ -135,11 +135,11 @@ def _estimate(
 ) -> Estimate:
     """Return the estimate with start and end: as stored or, before the approval, as if approved now as requested."""
     today, at_once = timezone.localdate(at), past_at_once(experiment)
-    found = estimate(content, past=past, datasets=datasets, today=today, at_once=at_once)
+    from_today = estimate(content, past=past, datasets=datasets, today=today, at_once=at_once)
     if request is None or request.state not in SIGNED:
-        return with_expected_end(found, request_of_draft(request, experiment, content), start=None, at=at)
+        return with_expected_end(from_today, request_of_draft(request, experiment, content), start=None, at=at)
     start = start_of(request, at=at)
-    return with_expected_end(found, request, start=start.days if start else None, at=at)
+    return with_expected_end(from_today, request, start=start.days if start else None, at=at)
 
 
 def _service_states(content: RequestContent, at: datetime) -> Mapping[str, ServiceNow]:

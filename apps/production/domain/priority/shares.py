@@ -135,15 +135,15 @@ class Prospect:
 def prospects_if_approved(request: Request, estimate: Estimate, *, at: datetime) -> dict[str, Prospect]:
     """Return by class what a request with this estimate would have if it were approved now."""
     entry = _entry_if_approved(request, estimate)
-    found = _prospects([(entry, name) for name in RequestedPriority.values], at, assumption=IF_APPROVED)
-    return dict(zip(RequestedPriority.values, found, strict=True))
+    prospects = _prospects([(entry, name) for name in RequestedPriority.values], at, assumption=IF_APPROVED)
+    return dict(zip(RequestedPriority.values, prospects, strict=True))
 
 
 def forecasts_if_approved(estimates: Sequence[tuple[Request, Estimate]], *, at: datetime) -> list[Forecast]:
     """Return what each request would have if it alone were approved now as requested, in a fixed number of queries."""
     entries = [_entry_if_approved(request, estimate) for request, estimate in estimates]
-    found = _prospects([(entry, expected_class(entry.request)) for entry in entries], at, assumption=IF_APPROVED)
-    return [prospect.forecast for prospect in found]
+    prospects = _prospects([(entry, expected_class(entry.request)) for entry in entries], at, assumption=IF_APPROVED)
+    return [prospect.forecast for prospect in prospects]
 
 
 def with_expected_end(estimate: Estimate, request: Request, *, start: Days | None, at: datetime) -> Estimate:
@@ -164,12 +164,12 @@ def prospects_in_queue(request: Request, *, at: datetime) -> dict[str, Prospect]
     entry: QueueEntry | None = getattr(request, "queue_entry", None)
     if entry is None or not entry.is_queued or not is_in_line(request) or len(classes[own:]) < 2:
         return {}
-    found = dict(zip(classes[own:], _prospects([(entry, name) for name in classes[own:]], at), strict=True))
+    prospects = dict(zip(classes[own:], _prospects([(entry, name) for name in classes[own:]], at), strict=True))
     # In its own class it has what is stored, which may rest on a manual move or on a free cluster.
     rank, stored = rank_of(request), forecast_of(request)
     if rank is not None and stored is not None:
-        found[classes[own]] = Prospect(rank, stored)
-    return found
+        prospects[classes[own]] = Prospect(rank, stored)
+    return prospects
 
 
 def request_of_draft(request: Request | None, experiment: Experiment, content: RequestContent) -> Request:
@@ -240,5 +240,5 @@ def _count_ahead(entries: Sequence[tuple[QueueEntry, str, int | None]], at: date
             before &= ~Q(pk=entry.request_id)
         counts[f"ahead_{place}"] = Count("pk", filter=before)
         counts[f"startable_{place}"] = Count("pk", filter=before & Q(request__state=RequestState.QUEUED))
-    found = QueueEntry.objects.filter(is_queued=True).aggregate(**counts)
-    return [(found[f"ahead_{place}"], found[f"startable_{place}"]) for place in range(len(entries))]
+    numbers = QueueEntry.objects.filter(is_queued=True).aggregate(**counts)
+    return [(numbers[f"ahead_{place}"], numbers[f"startable_{place}"]) for place in range(len(entries))]

@@ -75,10 +75,9 @@ class RetryOffer:
 
 def retry_offer(*, source: Source, user: User, at: datetime) -> RetryOffer:
     """Return what a batch with the default limits would retry."""
-    found = dry_run(source=source, user=user, limits=Limits(ATTEMPTS), at=at)
-    return offer_of(found, at)
+    return offer_of(dry_run(source=source, user=user, limits=Limits(ATTEMPTS), at=at), at)
 
 
-def offer_of(found: DryRun, at: datetime) -> RetryOffer:
+def offer_of(dry_run: DryRun, at: datetime) -> RetryOffer:
     """Return a dry run with the services that are down."""
-    return RetryOffer(found, disruptions(at, (State.DOWN,)) if found.eligible else ())
+    return RetryOffer(dry_run, disruptions(at, (State.DOWN,)) if dry_run.eligible else ())

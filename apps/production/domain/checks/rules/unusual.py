@@ -70,8 +70,8 @@ def memory_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 def jobs_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """A stage has at most ten times the jobs of an earlier stage of its name, or else of any earlier stage."""
     for path, stage in stages(content):
-        named = [one for one in facts.earlier_stages if one.name == stage.name.casefold()]
-        largest = max(named or facts.earlier_stages, key=lambda one: one.jobs, default=None)
+        named = [earlier for earlier in facts.earlier_stages if earlier.name == stage.name.casefold()]
+        largest = max(named or facts.earlier_stages, key=lambda earlier: earlier.jobs, default=None)
         if (stage.jobs or 0) <= JOBS.limit(largest.jobs if largest else 0):
             continue
         if largest is None or not largest.jobs:
@@ -87,8 +87,8 @@ def jobs_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 def hours_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """All jobs at their time limit take at most ten times the hours of the largest earlier request."""
     earlier: dict[str, float] = defaultdict(float)
-    for one in facts.earlier_stages:
-        earlier[one.request] += one.jobs * one.wall_seconds / HOUR
+    for earlier_stage in facts.earlier_stages:
+        earlier[earlier_stage.request] += earlier_stage.jobs * earlier_stage.wall_seconds / HOUR
     key = max(earlier, key=lambda key: earlier[key], default="")
     hours = [_hours(stage) for stage in content.stages]
     if sum(hours) <= HOURS.limit(earlier.get(key, 0)):
