@@ -1,5 +1,6 @@
 """What a user can do now about failed jobs: one dry run, for every page that offers their retry."""
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,17 +43,14 @@ class RetryOffer:
         return max(ONLY_BY_OWNER, key=lambda reason: len(self.dry_run.left_out.get(reason, ())))
 
     @cached_property
-    def waits(self) -> dict[str, int]:
+    def waits(self) -> Counter[str]:
         """Return the number of jobs to retry by the slug of the service that is down for them."""
-        counts: dict[str, int] = {}
-        for candidate in self.dry_run.eligible:
-            for slug in self._down_for(candidate.verdict.service):
-                counts[slug] = counts.get(slug, 0) + 1
-        return counts
-
-    def _down_for(self, name: str) -> list[str]:
-        names = {name.casefold()}
-        return [row.service.slug for row in self.down if names & {row.service.slug, row.service.name.casefold()}][:1]
+        slugs: dict[str, str] = {}
+        for row in self.down:
+            slugs.setdefault(row.service.slug, row.service.slug)
+            slugs.setdefault(row.service.name.casefold(), row.service.slug)
+        services = (candidate.verdict.service.casefold() for candidate in self.dry_run.eligible)
+        return Counter(slugs[service] for service in services if service in slugs)
 
     @property
     def waits_for(self) -> Disruption | None:
