@@ -132,6 +132,15 @@ def test_late_line_of_your_turn_leads_to_a_form_that_ends_it(make, liaison, appr
     assert "?do=priority#do" in browse(approver).get("/requests/inbox/").content.decode()
 
 
+def test_page_does_not_say_late_once_the_deadline_is_later(make, liaison, browse):
+    request, words = make(), "its deadline has passed"
+    Request.objects.filter(pk=request.pk).update(deadline=timezone.localdate() - timedelta(days=1))
+    Attention.objects.create(request=request, kind=AttentionKind.LATE, since=AT, words=words)
+    assert words.capitalize() in browse(liaison).get(request.get_absolute_url()).content.decode()
+    reschedule(request=now(request), by=liaison, at=LATER, deadline=timezone.localdate() + 50 * WEEK, reason="Moved.")
+    assert words.capitalize() not in browse(liaison).get(request.get_absolute_url()).content.decode()
+
+
 def test_problem_shows_in_the_form(make, liaison, browse):
     request = make()
     answer = browse(liaison).post(f"{request.get_absolute_url()}reschedule/", {"reason": "x"})

@@ -43,11 +43,6 @@ def take_hour(counts: Counted, hour: datetime) -> bool:
     return bool(removed)
 
 
-def hours_between(since: datetime, until: datetime) -> list[datetime]:
-    """Return the hours that begin in [since, until), the first at `since`."""
-    return [since + timedelta(hours=n) for n in range(int((until - since) / timedelta(hours=1)))]
-
-
 def recompute_dirty_hours(*, at: datetime, limit: int = 500) -> int:
     """Recount dirty hours, newest first; return how many. When none is left, the totals are as of `at`."""
     from apps.jobs.domain.statistics.blocks import compact_days

@@ -46,7 +46,7 @@ from apps.production.enums import (
     RequestState,
     Verb,
 )
-from apps.production.models import Request
+from apps.production.models import Attention, Request
 from apps.production.permissions import may_edit, may_prioritise, may_reschedule
 from apps.progress.domain.progress import RequestNow, progress_now
 from apps.quality.domain.standing import standing_of as quality_of
@@ -82,6 +82,15 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
         days_left=max(0, (min(due, max(end, now)) - max(now, start)).days),
         days_over=slack.days_late if slack else 0,
     )
+
+
+def attention_now(request: Request, schedule: Schedule | None) -> list[Attention]:
+    """Return what needs attention; without the note that an approved request is late once its schedule denies it.
+
+    The note follows a change within moments, the page at once.
+    """
+    is_late = schedule is None or (schedule.slack is not None and schedule.slack.is_late)
+    return [row for row in request.attention.all() if row.kind != AttentionKind.LATE or is_late]
 
 
 def next_by(request: Request, approval: Approval) -> str:
@@ -151,10 +160,12 @@ def request_page(
     approval = approval_of(request, user, at, slots=slots)
     progress = progress_now(request, at=at) if request.approved_at else None
     estimate = _estimate(request, written, start, at) if request.state not in CLOSED else None
+    schedule = schedule_of(request, progress, at)
     return {
         "object": request,
+        "attention": attention_now(request, schedule),
         "next_by": next_by(request, approval),
-        "schedule": schedule_of(request, progress, at),
+        "schedule": schedule,
         "status": status_of(request, events, user, to_sign=any(move.verb is Verb.APPROVE for move in moves)),
         "steps": steps_of(request),
         "events": events,

@@ -24,9 +24,9 @@ from apps.jobs.domain.calendar_months import lock_months, next_month, start_of
 from apps.jobs.domain.months.parquet import copy_into, rows_with, write_rows
 from apps.jobs.domain.months.tables import Table, count_and_digest, limits, links, tables
 from apps.jobs.domain.proof import lock_proofs
-from apps.jobs.domain.rollups import hours_between, mark_dirty
+from apps.jobs.domain.rollups import mark_dirty
 from apps.jobs.enums import Counted
-from apps.jobs.models import ArchivedMonth, Job
+from apps.jobs.models import ArchivedMonth, HourlyTotals, Job
 
 _LOADED = "loaded_rows"
 _ALL = "true"
@@ -132,7 +132,9 @@ def restore_month(*, month: date, by: str, at: datetime) -> int:
                 came_back[table.name] = _insert(table, loaded)
     _link_again(manifest)
     if any(rows != manifest.tables[name].rows for name, rows in came_back.items()):
-        mark_dirty(hours_between(start_of(month), start_of(next_month(month))), Counted.JOBS, Counted.CAUSES)
+        # While a month is dropped nothing is stored in it: its totals still name every hour that a job ended in.
+        hours = HourlyTotals.objects.filter(hour__gte=start_of(month), hour__lt=start_of(next_month(month)))
+        mark_dirty(hours.values_list("hour", flat=True), Counted.JOBS, Counted.CAUSES)
     archived.dropped_at, archived.restored_at = None, at
     archived.save()
     jobs = came_back[Job._meta.db_table]
