@@ -83,20 +83,23 @@ def test_columns_are_those_of_the_jobs(broken_host, at, shifter, nova):
     assert len(read_columns(Period(at - timedelta(days=1), at, [])).jobs.failed) == 0
 
 
-def test_values_link_to_the_list_of_their_jobs(broken_host, at, nova):
+def test_values_link_to_the_list_of_their_jobs(broken_host, at, nova, shifter, rf):
+    request = rf.get("/")
+    request.user = shifter
     cluster = clusters.cluster()
+    jobs.row(cluster, 1000, at=at - timedelta(hours=1), stage="")
     for number in range(1, 5):
         ended_at = at - timedelta(hours=6 * number - 5)
         fields = {"host": "", "user": "", "cpu_model": "Zen 2"} if number == 2 else {"host": "wn-7", "user": "alice"}
         jobs.row(cluster, 1000 + number, at=ended_at, experiment=nova, **fields)
     period = Period(at - timedelta(days=1), at)
     read = read_columns(period)
-    for attribute in ("site", "host", "host and time", "CPU model", "release", "user"):
+    for attribute in ("site", "host", "host and time", "CPU model", "release", "stage", "user"):
         counts = np.bincount(read.jobs.attributes[attribute])
         listed = []
         for number in read.stored[attribute]:
             query = QueryDict(job_list_query(period, attribute, int(number)))
-            listed.append(JobFilter(query, queryset=Job.objects.all(), request=None).qs.count())
+            listed.append(JobFilter(query, queryset=Job.objects.all(), request=request).qs.count())
         assert listed == list(counts), attribute
     assert job_list_query(period, "hour", 6) == ""
 
@@ -140,6 +143,10 @@ def test_the_page_reads_no_job_and_shows_what_a_worker_computed(client, broken_h
     with CaptureQueriesContext(connection) as asked:
         answer = client.get("/api/v1/causes/").json()
     assert [cause["value"] for cause in answer["causes"]] == ["wn-7"]
+    row.refresh_from_db()
+    outage = {**row.causes[0], "attribute": "service", "value": "samweb", "query": ""}
+    CauseAnalysis.objects.update(causes=[outage])
+    assert 'href="/services/samweb/">samweb</a> out' in page()
     assert not [query for query in asked.captured_queries if "jobs_job" in query["sql"]]
     CauseAnalysis.objects.update(analysed_at=now - causes.FRESH)
     assert "update in progress" in page()

@@ -39,6 +39,8 @@ _CODES = {
 }
 #: Values of "host and time": a host and the start of six hours, in SQL.
 _HOST_AND_START = "split_part(j.host, '.', 1), date_bin('6 hours', j.started_at, TIMESTAMPTZ '1970-01-01 00:00+00')"
+#: Values of "stage": the key of an experiment and the name of a stage, in SQL.
+_EXPERIMENT_AND_STAGE = "(SELECT key FROM accounts_experiment WHERE id = j.experiment_id), j.stage"
 _HOUR = "hour"
 #: Filters of the list of jobs by attribute.
 _FILTERS = {"site": "site", "host": "host", "CPU model": "cpu_model", "release": "release", "user": "user"}
@@ -119,6 +121,10 @@ def job_list_query(period: Period, attribute: str, number: int) -> str:
         filters["host"] = host or NONE
         filters["started_from"] = start.isoformat()
         filters["started_to"] = (start + timedelta(hours=6)).isoformat()
+    elif attribute == "stage" and (row := _first_row(period, attribute, number, _EXPERIMENT_AND_STAGE)):
+        experiment, stage = row
+        filters["experiment"] = experiment or NONE
+        filters["stage"] = stage or NONE
     else:
         return ""
     return urlencode(filters)
