@@ -293,6 +293,13 @@ def test_api_lists_and_shows_own_jobs_only(alps, nova, dune, api, liaison):
     assert api(liaison).get(f"/api/v1/jobs/{theirs.pk}/").status_code == 404
 
 
+def test_api_names_the_log_that_only_accounting_knows(alps, nova, liaison, api):
+    [job] = store(alps, failed(1, work_dir="/data", stdout_path="job.out"))
+    shown = api(liaison).get(f"/api/v1/jobs/{job.pk}/").json()
+    assert (shown["log_path"], shown["error_log_path"]) == ("/data/job.out", "")
+    assert shown["log_path_source"] == "accounting"
+
+
 def test_api_takes_the_filters_of_the_list(alps, nova, api, liaison):
     store(alps, failed(1), record(2))
     assert [job["job_id"] for job in api(liaison).get("/api/v1/jobs/?state=any_failure").json()["results"]] == ["1"]

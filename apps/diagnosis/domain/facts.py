@@ -16,7 +16,7 @@ from apps.diagnosis.domain.packs.current import levels_of
 from apps.diagnosis.engine.base import ExitCode, JobFacts, Outage
 from apps.diagnosis.engine.exit_codes import numbers_of
 from apps.diagnosis.enums import Overlap, Stream
-from apps.jobs.domain.records import record_of
+from apps.jobs.domain.origin import log_location
 from apps.jobs.models import Job
 from apps.production.models import Stage
 from apps.statusboard.domain.board import StateSpan
@@ -65,11 +65,8 @@ def log_paths(job: Job) -> list[tuple[Stream, str]]:
     if job.started_at and (url := log_url_of(job.cluster)):
         streams = (Stream.STDOUT, Stream.STDERR) if "{stream}" in url else (Stream.STDOUT,)
         return [(stream, _filled(url, job, stream)) for stream in streams]
-    stdout, stderr = job.log_path, job.error_log_path
-    if not stdout and (known := record_of(job).known_paths()):  # nobody has asked its scheduler yet
-        stdout = str(known.stdout)
-        stderr = "" if known.stderr == known.stdout else str(known.stderr)
-    paths = [(Stream.STDOUT, stdout), (Stream.STDERR, stderr)]
+    location = log_location(job)
+    paths = [(Stream.STDOUT, location.path), (Stream.STDERR, location.error_path)]
     return [(stream, path) for stream, path in paths if job.started_at and path and path != os.devnull]
 
 

@@ -6,6 +6,7 @@ from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
 from apps.clusters.models import Cluster
+from apps.jobs.domain.origin import log_location
 from apps.jobs.domain.record_import import Imported
 from apps.jobs.domain.records import RECORD_FIELDS
 from apps.jobs.domain.statistics.questions import Row
@@ -43,6 +44,15 @@ class JobSerializer(serializers.ModelSerializer):
             "collected_at",
         ]
         read_only_fields = fields
+
+    def to_representation(self, instance: Job) -> dict[str, Any]:
+        shown: dict[str, Any] = super().to_representation(instance)
+        location = log_location(instance)
+        return shown | {
+            "log_path": location.path,
+            "error_log_path": location.error_path,
+            "log_path_source": location.source,
+        }
 
 
 class ClaimReader(serializers.Serializer[Any]):

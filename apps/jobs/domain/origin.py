@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import Q
@@ -110,9 +111,24 @@ def locate_log(*, job: Job, script: bytes, environment: Mapping[str, str], at: d
     return paths
 
 
-def log_path_of(job: Job) -> tuple[str, str]:
-    """Return the path of a job's log and its source, also if only accounting has it; two empty texts if unknown."""
+class LogLocation(NamedTuple):
+    """Paths of a job's log and of its stderr, if that is another file, and where they come from; empty if unknown."""
+
+    path: str
+    error_path: str
+    source: str
+
+    @property
+    def source_label(self) -> str:
+        return LogPathSource(self.source).label if self.source else ""
+
+
+def log_location(job: Job) -> LogLocation:
+    """Return where the log of a job is: by its scheduler, or by accounting until the scheduler was asked."""
     if job.log_path:
-        return job.log_path, job.get_log_path_source_display()
+        return LogLocation(job.log_path, job.error_log_path, job.log_path_source)
     paths = record_of(job).known_paths()
-    return (str(paths.stdout), LogPathSource.ACCOUNTING.label) if paths else ("", "")
+    if paths is None:
+        return LogLocation("", "", "")
+    error_path = "" if paths.stderr == paths.stdout else str(paths.stderr)
+    return LogLocation(str(paths.stdout), error_path, LogPathSource.ACCOUNTING)

@@ -17,7 +17,7 @@ from apps.diagnosis.domain.verdicts import JobDiagnosis, job_diagnosis
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.web.forms import CorrectionForm
 from apps.jobs.domain.jobs import array_siblings, other_attempts
-from apps.jobs.domain.origin import log_path_of
+from apps.jobs.domain.origin import log_location
 from apps.jobs.domain.phases.reports import phases_of
 from apps.jobs.models import Job
 from apps.production.models import Request
@@ -52,7 +52,7 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
         "may_correct_verdict": may_correct_verdict(user, job.experiment_id),
         "correction": CorrectionForm(initial=initial),
         "log": log_view(job),
-        "log_path": log_path_of(job),
+        "log_location": log_location(job),
         "attempts": other_attempts(job),
         "siblings": array_siblings(job),
         "runs": debug_runs_of(job),
