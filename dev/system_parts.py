@@ -30,7 +30,7 @@ PARTS = {
         ("munged", "slurmctld", "slurmd", "slurmdbd", "sbatch", "sacct", "mariadbd"),
         ("munge", "slurmctld", "slurmd", "slurmdbd", "slurm-client", "mariadb-server"),
     ),
-    "browser": Part(("chromium",), ("chromium",)),
+    "browser": Part(("chromium-headless-shell",), ("chromium-headless-shell",)),
     "alertmanager": Part(("prometheus-alertmanager",), ("prometheus-alertmanager",)),
     "prometheus": Part(("prometheus", "prometheus-alertmanager"), ("prometheus", "prometheus-alertmanager")),
     "icinga2": Part(("icinga2", "curl"), ("icinga2-bin", "curl")),

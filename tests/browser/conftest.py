@@ -1,4 +1,4 @@
-"""A real Chromium against a live server of the test's own database."""
+"""A real Chromium, without windows, against a live server of the test's own database."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def chromium():
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium-headless-shell"), args=ARGUMENTS)
         yield browser
         browser.close()
 
