@@ -62,15 +62,21 @@ def slow_input(function: Callable[[str], object], inputs: Iterable[Input], refus
 def is_fast(function: Callable[[str], object], text: Input, refused: Refused = ()) -> bool:
     """Tell whether `SIZE` characters of an input take a function less than `MOST_SECONDS`.
 
-    A smaller size proves it if `SIZE` were fast even with a time that grows by the square of the size. A time that
-    grows faster than that is seconds at the first size already.
+    A smaller size proves it if `SIZE` were fast even with a time that grows by the square of the size, or clearly faster
+    than it grew so far. A time that grows faster than the square is seconds at the first size already.
     """
+    before: tuple[int, float] | None = None
     for size in _SIZES:
         seconds = _seconds_of(function, text.text(size), refused)
         if seconds > MOST_SECONDS:
             return False
-        if seconds * (SIZE / size) ** 2 < MOST_SECONDS:
+        power = 2.0
+        if before is not None:
+            grew = math.log(max(seconds, 1e-9) / max(before[1], 1e-9)) / math.log(size / before[0])
+            power = min(2.0, max(1.0, grew) + 0.5)
+        if seconds * (SIZE / size) ** power < MOST_SECONDS:
             return True
+        before = (size, seconds)
     return True
 
 

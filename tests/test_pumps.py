@@ -9,6 +9,7 @@ from pkgutil import iter_modules
 import pytest
 
 import apps
+from tests import pumps
 from tests.pumps import (
     Pattern,
     TooSlow,
@@ -35,6 +36,13 @@ def test_patterns_of_app_are_fast(app):
     assert slow_inputs_of(f"apps.{app}") == {}
 
 
+@pytest.fixture
+def little_patience(monkeypatch):
+    """What is careless takes far too long with any limit; a low one finds it sooner."""
+    monkeypatch.setattr(pumps, "MOST_SECONDS", 0.2)
+
+
+@pytest.mark.usefixtures("little_patience")
 @pytest.mark.parametrize(
     ("source", "method"),
     [
@@ -66,6 +74,7 @@ def stubborn(text):
             text.count("a")
 
 
+@pytest.mark.usefixtures("little_patience")
 @pytest.mark.parametrize("parser", [quadratic, exponential, stubborn])
 def test_a_careless_parser_is_found(parser):
     assert slow_input_of_parser(parser) != ""
