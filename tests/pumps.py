@@ -62,8 +62,8 @@ def slow_input(function: Callable[[str], object], inputs: Iterable[Input], refus
 def is_fast(function: Callable[[str], object], text: Input, refused: Refused = ()) -> bool:
     """Tell whether `SIZE` characters of an input take a function less than `MOST_SECONDS`.
 
-    A smaller size proves it if `SIZE` were fast even with a time that grows by the square of the size, or clearly faster
-    than it grew so far. A time that grows faster than the square is seconds at the first size already.
+    A smaller size proves it if `SIZE` were fast even with a time that grows by the square of the size, or clearly
+    faster than it grew so far. A time that grows faster than the square is seconds at the first size already.
     """
     before: tuple[int, float] | None = None
     for size in _SIZES:

@@ -50,7 +50,9 @@ def test_roles_are_read_once(liaison):
     assert len(queries) == 1
 
 
-def test_admin_role_opens_and_shuts_the_back_office(db, at, admin):
+def test_admin_role_opens_and_shuts_the_back_office(db, at):
+    admin = domain.ensure_user(username="admin-one", password_hash="", by="test", at=at)
+    domain.grant_role(user=admin, role=Role.ADMIN, experiment=None, by="test", at=at)
     assert User.objects.get(pk=admin.pk).is_superuser
     domain.revoke_role(membership=Membership.objects.get(user=admin, role=Role.ADMIN), by="test", at=at)
     assert not User.objects.get(pk=admin.pk).is_superuser

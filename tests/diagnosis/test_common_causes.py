@@ -144,6 +144,7 @@ def test_the_page_reads_no_job_and_shows_what_a_worker_computed(client, broken_h
         answer = client.get("/api/v1/causes/").json()
     assert [cause["value"] for cause in answer["causes"]] == ["wn-7"]
     row.refresh_from_db()
+    statusboard.service("samweb", people.LONG_AGO)
     outage = {**row.causes[0], "attribute": "service", "value": "samweb", "query": ""}
     CauseAnalysis.objects.update(causes=[outage])
     assert 'href="/services/samweb/">samweb</a> out' in page()

@@ -1,5 +1,10 @@
-"""Refuse logins after failures: django-axes, with an additional limit per address for all usernames."""
+"""Failed logins: refused after some by django-axes, also per address for all usernames, and logged in one line each.
 
+The line has the format that docs/production.md gives to fail2ban.
+"""
+
+import json
+import logging
 from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -8,8 +13,12 @@ from axes.attempts import get_cool_off_threshold
 from axes.handlers.database import AxesDatabaseHandler
 from axes.models import AccessAttempt
 from django.conf import settings
+from django.contrib.auth.signals import user_login_failed
 from django.db.models import Sum
+from django.dispatch import receiver
 from django.http import HttpRequest
+
+logger = logging.getLogger("opsportal.login")
 
 #: Failures of any usernames after which an address is locked; several people may share it.
 MAX_FAILURES_OF_ADDRESS = 30
@@ -39,3 +48,11 @@ class LoginGuard(AxesDatabaseHandler):
         )
         of_address = recent.aggregate(count=Sum("failures_since_start"))["count"] or 0
         return max(failures, settings.AXES_FAILURE_LIMIT) if of_address >= MAX_FAILURES_OF_ADDRESS else failures
+
+
+@receiver(user_login_failed)
+def log_failed_login(credentials: dict[str, Any], request: HttpRequest | None = None, **_: Any) -> None:
+    """Log the address, then the name, which is user input: last and quoted, so that it cannot forge the rest."""
+    address = request.META.get("REMOTE_ADDR", "") if request else ""
+    name = str(credentials.get("username", ""))[:150]
+    logger.warning("Login failed: address=%s user=%s", address or "-", json.dumps(name))

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.diagnosis.domain.common_causes.causes import newest_causes
 from apps.jobs.domain.records import hour_of
+from apps.statusboard.models import Service
 
 PERIODS = {"1": "24 hours", "7": "7 days", "30": "30 days"}
 
@@ -28,5 +29,15 @@ def causes(request: AuthenticatedRequest) -> HttpResponse:
     days = int(form.cleaned_data["days"] or 7) if form.is_valid() else 7
     until = hour_of(timezone.now())
     found, is_waiting = newest_causes(until=until, length=timedelta(days=days), user=request.user, at=timezone.now())
-    context = {"form": form, "days": days, "analysis": found, "is_waiting": is_waiting}
+    listed = found.found if found else []
+    services = Service.objects.in_bulk(
+        [cause.value for cause in listed if cause.attribute == "service"], field_name="slug"
+    )
+    context = {
+        "form": form,
+        "days": days,
+        "analysis": found,
+        "causes": [(cause, services.get(cause.value)) for cause in listed],
+        "is_waiting": is_waiting,
+    }
     return render(request, "diagnosis/causes.html", context, status=400 if form.errors else 200)

@@ -46,7 +46,7 @@ from apps.production.enums import (
     RequestState,
     Verb,
 )
-from apps.production.models import Attention, Request
+from apps.production.models import Request
 from apps.production.permissions import may_edit, may_prioritise, may_reschedule
 from apps.progress.domain.progress import RequestNow, progress_now
 from apps.quality.domain.standing import standing_of as quality_of
@@ -84,13 +84,15 @@ def schedule_of(request: Request, progress: RequestNow | None, at: datetime) -> 
     )
 
 
-def attention_now(request: Request, schedule: Schedule | None) -> list[Attention]:
-    """Return what needs attention; without the note that an approved request is late once its schedule denies it.
+def _schedule(request: Request, progress: RequestNow | None, at: datetime) -> dict[str, Any]:
+    """Return the schedule, and what needs attention: no note that a request is late once its schedule denies it.
 
     The note follows a change within moments, the page at once.
     """
+    schedule = schedule_of(request, progress, at)
     is_late = schedule is None or (schedule.slack is not None and schedule.slack.is_late)
-    return [row for row in request.attention.all() if row.kind != AttentionKind.LATE or is_late]
+    attention = [row for row in request.attention.all() if row.kind != AttentionKind.LATE or is_late]
+    return {"schedule": schedule, "attention": attention}
 
 
 def next_by(request: Request, approval: Approval) -> str:
@@ -160,12 +162,10 @@ def request_page(
     approval = approval_of(request, user, at, slots=slots)
     progress = progress_now(request, at=at) if request.approved_at else None
     estimate = _estimate(request, written, start, at) if request.state not in CLOSED else None
-    schedule = schedule_of(request, progress, at)
     return {
         "object": request,
-        "attention": attention_now(request, schedule),
         "next_by": next_by(request, approval),
-        "schedule": schedule,
+        **_schedule(request, progress, at),
         "status": status_of(request, events, user, to_sign=any(move.verb is Verb.APPROVE for move in moves)),
         "steps": steps_of(request),
         "events": events,
