@@ -89,7 +89,7 @@ class MaskingTrialAdmin(ReadOnlyAdmin):
 class CaptureHostAdmin(PortalAdmin):
     """Hosts that send captured jobs. A token shows once, when it is made."""
 
-    list_display = ["name", "of_clusters", "heard_at", "tokens"]
+    list_display = ["name", "of_clusters", "trusted", "heard_at", "tokens"]
     readonly_fields = ["heard_at"]
     actions = ["new_token", "revoke_tokens"]
 
@@ -97,7 +97,13 @@ class CaptureHostAdmin(PortalAdmin):
         if change:
             change_capture_host(host=obj, by=user_of(request), at=timezone.now())
             return
-        made, token = create_capture_host(name=obj.name, clusters=obj.clusters, by=user_of(request), at=timezone.now())
+        made, token = create_capture_host(
+            name=obj.name,
+            clusters=obj.clusters,
+            trusted=obj.trusted,
+            by=user_of(request),
+            at=timezone.now(),
+        )
         obj.pk = made.pk
         self._show(request, made, token)
 

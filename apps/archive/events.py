@@ -5,6 +5,7 @@ from apps.core.domain.event_kinds import EventKind, declare
 declare(
     EventKind("archive.stored", "stored scripts and environments", "had scripts and environments stored"),
     EventKind("jobs.linked", "linked jobs to their scripts", "had jobs linked to their scripts"),
+    EventKind("archive.conflict", "received captures that differ", "had captures of one job that differ"),
     EventKind("archive.pinned", "pinned the job", "was pinned"),
     EventKind("archive.unpinned", "unpinned the job", "was unpinned"),
     EventKind("archive.expired", "deleted expired jobs", "had expired jobs deleted"),

@@ -71,7 +71,8 @@ class ArchivedJob(models.Model):
     Request and stage are its owner's word, from its environment. The experiment is that of the request, until
     accounting tells whose job it was. User, account, name and arguments come from the spool where it has them, else
     from accounting; the state (of an array, the worst of its tasks) from accounting alone. `description` and
-    `caveat` are those of `SpooledJob`.
+    `caveat` are those of `SpooledJob`, `sender` is that of `CapturedJob`. `conflict` says how another capture of the
+    same submission differs.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, db_index=False)
@@ -99,6 +100,8 @@ class ArchivedJob(models.Model):
         default=0, help_text="Number of the tasks that failed or, if none did, were interrupted."
     )
     caveat = models.CharField(max_length=200, blank=True)
+    sender = models.CharField(max_length=64, null=True, blank=True)  # noqa: DJ001  null: stored before senders were
+    conflict = models.CharField(max_length=400, blank=True)
 
     objects = ArchivedJobQuerySet.as_manager()
 
@@ -248,6 +251,10 @@ class CaptureHost(models.Model):
     clusters = ArrayField(
         models.CharField(max_length=64, validators=[RegexValidator(CLUSTER_NAME)]),
         help_text="Cluster names, separated by commas.",
+    )
+    trusted = models.BooleanField(
+        default=False,
+        help_text="Its scripts may run again as their users (owner_command), and logs of its running jobs are read.",
     )
     token_hashes = ArrayField(models.CharField(max_length=64), default=list, blank=True, editable=False)
     heard_at = models.DateTimeField(null=True, blank=True, editable=False)

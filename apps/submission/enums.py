@@ -91,6 +91,8 @@ class LeftOut(models.TextChoices):
     FORBIDDEN = "forbidden", "you may not submit jobs of its request or experiment"
     NOT_SENT = "not-sent", "not submitted by the portal"
     NO_SCRIPT = "no-script", "not submitted by the portal, and its script was not captured as it ran"
+    CONFLICT = "conflict", "not submitted by the portal, and captures of it differ"
+    UNTRUSTED = "untrusted", "not submitted by the portal, and captured by a host that is not trusted"
     SECRETS = "secrets", "not submitted by the portal, and secrets of its environment are not archived"
     TEST = "test", "test job: its request repeats the test"
     DEBUG = "debug", "debug re-run: not part of production"
@@ -102,4 +104,4 @@ class LeftOut(models.TextChoices):
 
 
 #: Only the owner of such a job can submit it again, with a bundle.
-ONLY_BY_OWNER = (LeftOut.NOT_SENT, LeftOut.SECRETS)
+ONLY_BY_OWNER = (LeftOut.NOT_SENT, LeftOut.UNTRUSTED, LeftOut.SECRETS)

@@ -64,9 +64,22 @@ def test_batch_is_kept_once_and_archived_by_a_worker(send):
     assert (batch.cluster, batch.host, str(batch.journal), batch.jobs) == ("alps", "scheduler-1", JOURNAL, 2)
     assert (batch.size_bytes, batch.captured_at) == (sum(job.size_bytes for job in jobs), jobs[1].captured_at)
     assert CaptureHost.objects.get().heard_at is not None
-    assert bytes(batch.data) == pack(jobs), "kept as it came"
     archive_batches()
-    assert sorted(ArchivedJob.objects.values_list("job_id", flat=True)) == ["1", "2"]
+    assert sorted(ArchivedJob.objects.values_list("job_id", "sender")) == [("1", "scheduler-1"), ("2", "scheduler-1")]
+
+
+@pytest.mark.parametrize("sender", ["", "scheduler-2"])
+def test_host_cannot_send_jobs_as_another_one(send, sender):
+    assert send_jobs(send, a_job(1, sender=sender)).status_code == 200
+    archive_batches()
+    assert ArchivedJob.objects.get().sender == "scheduler-1"
+
+
+def test_sender_of_a_refused_job_is_kept_when_it_is_retried(send, at):
+    send_jobs(send, a_job(1, user="\0"), a_job(2))
+    archive_batches()
+    refused = RefusedJob.objects.get()
+    assert [job.sender for job in batches.unpack([bytes(refused.data)])] == ["scheduler-1"]
 
 
 def test_batch_packed_as_a_stream_is_archived_too(send):
@@ -273,8 +286,11 @@ def test_back_office_makes_hosts_and_shows_tokens_once(client, admin):
     shown = page.content.decode().partition("shown only once: ")[2][:43]
     assert capture_hosts.host_of(shown).clusters == ["alps", "jura"]
     host = CaptureHost.objects.get()
-    client.post(f"/admin/archive/capturehost/{host.pk}/change/", {"clusters": "alps"})
+    assert not host.trusted
+    client.post(f"/admin/archive/capturehost/{host.pk}/change/", {"clusters": "alps", "trusted": "on"})
     assert CaptureHost.objects.get().clusters == ["alps"]
+    assert capture_hosts.trusted_hosts() == {"", "sched"}
+    assert Event.objects.get(kind="capture_host.changed").data["trusted"] is True
     assert "alps" in client.get("/admin/archive/capturehost/").content.decode()
     for action in ("new_token", "revoke_tokens"):
         client.post("/admin/archive/capturehost/", {"action": action, "_selected_action": [host.pk]})

@@ -12,7 +12,7 @@ from django.utils import timezone
 from apps.accounts.domain import save_experiment
 from apps.accounts.models import Experiment
 from apps.archive.domain.links import claim_archived, describe_jobs, link_jobs
-from apps.archive.domain.store.contents import archived_job_for
+from apps.archive.domain.store.contents import archived_job_for, read_blob
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob
 from apps.archive.tasks import describe_cluster
@@ -124,13 +124,30 @@ def test_job_with_an_id_of_before_that_was_not_captured_has_no_script():
 
 def test_ids_used_again_within_the_tolerance_are_told_apart_by_the_nearer_time():
     later = timedelta(seconds=20)
-    store(captured_job(1), captured_job(1, submitted_at=START + later, script=b"second"))
+    store(captured_job(1), captured_job(1, submitted_at=START + later))
 
     collect("1", state=JobState.FAILED, user="alice")
     collect("1", submitted_at=START + later - timedelta(seconds=1), user="bob")
 
     rows = ArchivedJob.objects.order_by("submitted_at")
     assert [(row.state, row.user) for row in rows] == [("failed", "alice"), ("completed", "bob")]
+
+
+@pytest.mark.parametrize("seconds", [0, 2, -2])
+def test_second_capture_that_differs_never_replaces_the_first(seconds, nova):
+    """A forged one may have exactly the time of accounting, to be the nearer one."""
+    exact = START + timedelta(seconds=seconds)
+    store(captured_job(1, script=b"true"))
+    store(captured_job(1, submitted_at=exact, script=b"forged", sender="farm-1"))
+
+    job = collect("1", submitted_at=exact, account="nova", user="alice")
+
+    archived = archived_job_for(job)
+    assert read_blob(archived.script) == b"true"
+    assert archived.conflict == (
+        "Captures of this job differ in script. Sent by: capture with the portal’s database, farm-1."
+    )
+    assert (archived.experiment, archived.user) == (nova, "alice")
 
 
 def test_job_that_was_not_captured_has_no_script():

@@ -34,7 +34,12 @@ def batch_of(*jobs, last=None, journal=JOURNAL):
 
 
 class Contract:
-    """What `HandOver` relies on. `portal` opens it for a journal, `kept` returns its jobs in the order of arrival."""
+    """What `HandOver` relies on. `portal` opens it for a journal, `kept` returns its jobs in the order of arrival.
+
+    `noted` is the sender that the portal notes with each job.
+    """
+
+    noted = ""
 
     def test_each_batch_is_kept_once_and_answered_alike_when_it_comes_again(self, portal, kept):
         with closing(portal()) as open_portal:
@@ -42,7 +47,7 @@ class Contract:
                 open_portal.take(batch_of(captured_job(1), captured_job(2)))
             open_portal.take(batch_of(captured_job(3), last=3))
             open_portal.take(batch_of(captured_job(3), last=3))
-        assert kept() == [captured_job(number) for number in (1, 2, 3)]
+        assert kept() == [captured_job(number, sender=self.noted) for number in (1, 2, 3)]
 
     def test_journal_that_begins_again_in_the_middle_is_told_so(self, portal, kept):
         with closing(portal()) as open_portal:
@@ -186,6 +191,8 @@ class TestDatabase(RealContract):
 
 
 class TestHttp(RealContract):
+    noted = "scheduler-1"
+
     @pytest.fixture
     def portal(self, sender, live_server):
         _, token = create_capture_host(name="scheduler-1", clusters=["alps"], by="test", at=START)

@@ -6,19 +6,23 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from apps.archive.domain.capture_hosts import change_capture_host, create_capture_host
+from apps.archive.models import ArchivedJob
 from apps.clusters.domain import adapter_of
 from apps.clusters.schedulers.base import SchedulerError
 from apps.clusters.schedulers.environment import pack
 from apps.core.errors import InvalidTransition
 from apps.diagnosis.models import Verdict
+from apps.submission.domain.debugging.bundle import debug_bundle
 from apps.submission.domain.retrying.batches import counts_of, dry_run, may_change, plan_batch
+from apps.submission.domain.retrying.bundle import retry_bundle
 from apps.submission.domain.retrying.eligibility import Limits, examine
 from apps.submission.domain.retrying.offers import retry_offer
 from apps.submission.domain.retrying.owned import owned_job, send_owned
 from apps.submission.domain.retrying.release import advance_batch
 from apps.submission.domain.submissions import clusters_to_look_at
 from apps.submission.enums import LeftOut
-from apps.submission.models import RetryJob
+from apps.submission.models import DebugProfile, RetryJob
 from tests.factories import archive, clusters, jobs, people
 from tests.factories.requests import AT
 from tests.factories.verdicts import verdict
@@ -44,10 +48,11 @@ def lost(nova, alps):
         variables=((b"HOME", b"/home/alice"), (b"SLURM_JOB_ID", b"77")),
         masked=(),
         captured=True,
+        sender="",
         **fields,
     ):
         content = {"script": SCRIPT, "environment": pack(list(variables)), "arguments": "a b"}
-        one = archive.captured_job(number, cluster="alps", masked_names=masked, **content)
+        one = archive.captured_job(number, cluster="alps", masked_names=masked, sender=sender, **content)
         if captured:
             archive.store(one)
         values = {"state": "failed", "submitted_at": one.submitted_at, "user": "alice", "job_id": f"{number}_3"}
@@ -89,6 +94,48 @@ def test_shifters_of_another_experiment_can_neither_plan_nor_change_it(lost, dun
     batch = plan_batch(source=found.job, by=approver, at=LATER)
     assert not may_change(stranger, batch)
     assert may_change(people.person("nova-shifter", ("shifter", nova)), batch)
+
+
+def test_second_capture_that_differs_stops_retries_and_bundles(lost, approver, alps):
+    """A forged batch with the submission time of accounting must not choose what runs as alice."""
+    failed = lost()
+    batch = plan_batch(source=failed.job, by=approver, at=LATER)
+    advance_batch(batch=batch, at=LATER)
+    archive.store(archive.captured_job(77, submitted_at=failed.job.submitted_at, script=b"forged", sender="farm-1"))
+
+    with pytest.raises(InvalidTransition, match="captures of it differ"):
+        owned_job(batch.jobs.get())
+    assert send_owned(cluster=alps, at=LATER) == 0
+    assert batch.jobs.get().state == "left_out"
+    another = lost(78)
+    archive.store(archive.captured_job(78, script=b"forged", minutes=0.5, sender="farm-1"))
+    assert reasons(another, approver) == LeftOut.CONFLICT
+    with pytest.raises(InvalidTransition, match="captures of it differ"):
+        retry_bundle(verdicts=[another], by=approver, at=LATER)
+    with pytest.raises(InvalidTransition, match="Captures of this job differ in script"):
+        debug_bundle(job=another.job, profile=DebugProfile(name="plain"), by=approver, at=LATER)
+
+
+def test_only_captures_of_trusted_hosts_run_again_as_the_owner(lost, approver):
+    host, _ = create_capture_host(name="farm-1", clusters=["alps"], by="test", at=AT)
+    failed = lost(sender="farm-1")
+    assert reasons(failed, approver) == LeftOut.UNTRUSTED
+    host.trusted = True
+    change_capture_host(host=host, by="test", at=AT)
+    assert reasons(failed, approver) == "eligible"
+    batch = plan_batch(source=failed.job, by=approver, at=LATER)
+    advance_batch(batch=batch, at=LATER)
+    host.delete()
+    with pytest.raises(InvalidTransition, match="a host that is not trusted"):
+        owned_job(batch.jobs.get())
+    ArchivedJob.objects.update(sender=None)
+    with pytest.raises(InvalidTransition, match="a host that is not trusted"):
+        owned_job(batch.jobs.get())
+
+
+def test_owners_get_jobs_of_other_hosts_as_a_bundle(lost, approver):
+    offer = retry_offer(source=lost(sender="farm-1").job, user=approver, at=LATER)
+    assert (offer.bundle, offer.bundle_list) == (1, LeftOut.UNTRUSTED)
 
 
 def test_what_is_submitted_is_what_was_archived(lost, approver, alps):

@@ -1,6 +1,6 @@
 """API for capture on hosts without access to the portal's database: batches of jobs and status reports."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
 from django.utils import timezone
@@ -18,7 +18,6 @@ from rest_framework.response import Response
 from apps.archive.domain.capture_hosts import host_of, receive_batch, receive_report
 from apps.archive.models import CaptureHost
 from apps.archive.wire.batches import MEDIA_TYPE, MOST_SENT_BYTES, BadBatch, BatchTooLarge, unpack_untrusted
-from apps.archive.wire.entry import CapturedJob
 from apps.archive.wire.intake import IntakeFull, JournalOutdated
 from apps.archive.wire.report import CaptureReport
 from apps.core.api.errors import TooLarge
@@ -78,13 +77,6 @@ class IsCaptureHost(BasePermission):
         return isinstance(request.auth, CaptureHost)
 
 
-class SentBatch(NamedTuple):
-    """Jobs of a batch, and the batch as it came."""
-
-    jobs: list[CapturedJob]
-    packed: bytes
-
-
 class BatchParser(BaseParser):
     """Reads a batch of jobs, of a bounded size also when it is unpacked."""
 
@@ -92,8 +84,7 @@ class BatchParser(BaseParser):
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         try:
-            batch = stream.read()
-            return SentBatch(unpack_untrusted(batch), batch)
+            return unpack_untrusted(stream.read())
         except BatchTooLarge as error:
             raise TooLarge(f"The batch cannot be taken: {error}.") from error
         except BadBatch as error:
@@ -132,11 +123,11 @@ class ReceiveBatch(CaptureView):
     )
     def post(self, request: CaptureRequest) -> Response:
         batch = checked_data(BatchSerializer(data=request.query_params))
-        sent: Any = request.data
-        if not isinstance(sent, SentBatch) or not sent.jobs:
+        jobs: Any = request.data
+        if not isinstance(jobs, list) or not jobs:
             raise ParseError("No jobs came, or a batch of no stated length.")
         try:
-            received = receive_batch(host=request.auth, **sent._asdict(), at=timezone.now(), **batch)
+            received = receive_batch(host=request.auth, jobs=jobs, at=timezone.now(), **batch)
         except IntakeFull as error:
             raise Full(f"The portal cannot take more for now: {error}.") from error
         except JournalOutdated as error:

@@ -52,6 +52,8 @@ class ArchivedJobSerializer(serializers.ModelSerializer):
             "arguments",
             "state",
             "caveat",
+            "sender",
+            "conflict",
             "hits",
         ]
 

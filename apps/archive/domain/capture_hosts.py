@@ -1,6 +1,7 @@
 """Capture hosts without access to the portal's database: tokens, and receiving their jobs and reports."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
@@ -9,7 +10,7 @@ from django.db import transaction
 from apps.accounts.models import Principal
 from apps.archive.domain.intake import accept_batch
 from apps.archive.models import CaptureHost
-from apps.archive.wire.batches import kept_as_sent, pack
+from apps.archive.wire.batches import pack
 from apps.archive.wire.entry import CapturedJob
 from apps.archive.wire.report import CaptureReport
 from apps.core.domain.events import publish
@@ -19,21 +20,25 @@ from apps.core.errors import NotAllowed
 
 
 @transaction.atomic
-def create_capture_host(*, name: str, clusters: Sequence[str], by: Principal, at: datetime) -> tuple[CaptureHost, str]:
+def create_capture_host(
+    *, name: str, clusters: Sequence[str], by: Principal, at: datetime, trusted: bool = False
+) -> tuple[CaptureHost, str]:
     """Make a host that may send jobs of these clusters; return it with its token. Raises `ValidationError`."""
-    host = CaptureHost(name=name, clusters=list(clusters))
+    host = CaptureHost(name=name, clusters=list(clusters), trusted=trusted)
     host.full_clean()
     host.save()
-    publish(kind="capture_host.created", target=host, by=by, at=at, data={"clusters": host.clusters})
+    data = {"clusters": host.clusters, "trusted": host.trusted}
+    publish(kind="capture_host.created", target=host, by=by, at=at, data=data)
     return host, add_host_token(host=host, by=by, at=at)
 
 
 @transaction.atomic
 def change_capture_host(*, host: CaptureHost, by: Principal, at: datetime) -> None:
-    """Keep the clusters of a host that were changed. Raises `ValidationError`."""
+    """Save changed clusters and trust of a host. Raises `ValidationError`."""
     host.full_clean()
-    host.save(update_fields=["clusters"])
-    publish(kind="capture_host.changed", target=host, by=by, at=at, data={"clusters": host.clusters})
+    host.save(update_fields=["clusters", "trusted"])
+    data = {"clusters": host.clusters, "trusted": host.trusted}
+    publish(kind="capture_host.changed", target=host, by=by, at=at, data=data)
 
 
 @transaction.atomic
@@ -53,6 +58,15 @@ def revoke_host_tokens(*, host: CaptureHost, by: Principal, at: datetime) -> Non
     publish(kind="capture_host.tokens_revoked", target=host, by=by, at=at)
 
 
+def trusted_hosts() -> frozenset[str]:
+    """Return the senders whose captures may run again as the owners of the jobs.
+
+    Capture that has the portal's database, whose sender is empty, is one of them.
+    """
+    names = CaptureHost.objects.filter(trusted=True).values_list("name", flat=True)
+    return frozenset({"", *names})
+
+
 def host_of(token: str) -> CaptureHost | None:
     return CaptureHost.objects.filter(token_hashes__contains=[hash_of(token)]).first()
 
@@ -65,10 +79,11 @@ def receive_batch(
     journal: UUID,
     sequence: int,
     jobs: Sequence[CapturedJob],
-    packed: bytes,
     at: datetime,
 ) -> bool:
-    """Keep jobs that a host has sent, `packed`, for the workers; return whether they are new. See `insert_batch`.
+    """Keep jobs that a host has sent for the workers; return whether they are new. See `insert_batch`.
+
+    Each job is marked with the host as its sender, whatever the batch says.
 
     Raises `IntakeFull`, and `NotAllowed` where one is of a cluster that is not the host's.
     """
@@ -82,7 +97,7 @@ def receive_batch(
         jobs=len(jobs),
         size_bytes=sum(job.size_bytes for job in jobs),
         captured_at=min(job.captured_at for job in jobs),
-        data=packed if kept_as_sent(packed) else pack(jobs),
+        data=pack(replace(job, sender=host.name) for job in jobs),
     )
 
 

@@ -34,13 +34,14 @@ _DESCRIBED = ("user", "account", "name")
 ASKED_FOR = timedelta(hours=1)
 ASKED_AMONG = 50_000
 
-# Of each task the last attempt. Of two submissions with one id, within the tolerance, a job is of the nearer one.
+# Of each task the last attempt. Of two submissions with one id, within the tolerance, a job is of the nearer one,
+# unless they are in conflict: then it may be of the first one, however far that is.
 # A text of accounting may be empty where a job had ended before accounting had all of it: `max` takes another task's.
 _FACTS = """
     WITH submission AS (
         SELECT id, cluster_id, job_id, submitted_at,
-            submitted_at - lag(submitted_at) OVER same AS after_another,
-            lead(submitted_at) OVER same - submitted_at AS before_another
+            CASE conflict WHEN '' THEN submitted_at - lag(submitted_at) OVER same END AS after_another,
+            CASE conflict WHEN '' THEN lead(submitted_at) OVER same - submitted_at END AS before_another
         FROM archive_archivedjob
         WHERE (cluster_id, job_id) IN (SELECT cluster_id, job_id FROM archive_archivedjob WHERE id = ANY(%s))
         WINDOW same AS (PARTITION BY cluster_id, job_id ORDER BY submitted_at)

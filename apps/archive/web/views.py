@@ -16,7 +16,14 @@ from apps.archive.domain.differences import difference, last_success
 from apps.archive.domain.retention import pin_job, unpin_job
 from apps.archive.domain.search.search import TooWide, hits_in
 from apps.archive.domain.search.word_index import jobs_waiting
-from apps.archive.domain.store.contents import DamagedContent, jobs_for_list, read_blob, shown_environment, shown_script
+from apps.archive.domain.store.contents import (
+    DamagedContent,
+    jobs_for_list,
+    other_captures,
+    read_blob,
+    shown_environment,
+    shown_script,
+)
 from apps.archive.filters import LONGEST_LINE, ArchivedJobs
 from apps.archive.models import ArchivedJob, Blob
 from apps.archive.permissions import sees_environment
@@ -27,6 +34,8 @@ from apps.core.web.query import number_in
 
 #: Jobs that are not indexed yet are counted no further.
 COUNTED = 100_000
+#: Other captures of a job that a page links to.
+MOST_CAPTURES = 5
 
 
 def _job(request: AuthenticatedRequest, pk: int) -> ArchivedJob:
@@ -55,7 +64,7 @@ def jobs(request: AuthenticatedRequest) -> HttpResponse:
 def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     archived = _job(request, pk)
     sees = sees_environment(request.user, archived)
-    context = {
+    context: dict[str, Any] = {
         "archived": archived,
         "script": shown_script(archived),
         "sees_environment": sees,
@@ -63,6 +72,8 @@ def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "success": last_success(archived, user=request.user),
         "form": _compare_form(archived),
     }
+    if archived.conflict:
+        context["other_captures"] = other_captures(archived, user=request.user)[:MOST_CAPTURES]
     return render(request, "archive/job.html", context)
 
 

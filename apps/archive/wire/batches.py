@@ -12,7 +12,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Self, TypeVar
 
-from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
+from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError
 
 from apps.archive.wire.entry import CapturedJob
 from apps.clusters.schedulers.base import Identity
@@ -111,11 +111,6 @@ def unpack_untrusted(batch: bytes) -> list[CapturedJob]:
         if isinstance(error, BadBatch):
             raise
         raise BadBatch(f"its first line does not describe jobs: {type(error).__name__}: {str(error)[:200]}") from error
-
-
-def kept_as_sent(batch: bytes) -> bool:
-    """Whether a batch from another host, which could be read, can be kept as it is: `unpack` reads it as well."""
-    return 0 < frame_content_size(batch) <= MOST_BYTES
 
 
 def jobs_of(described: Sequence[dict[str, Any]], contents: memoryview) -> list[CapturedJob]:

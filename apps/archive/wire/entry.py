@@ -9,7 +9,8 @@ from datetime import datetime
 class CapturedJob:
     """A job on its way to the sinks. Its key is (cluster, job_id, submitted_at): schedulers use ids again.
 
-    The fields after `masked_names` are those of `SpooledJob`.
+    The fields after `masked_names` are those of `SpooledJob`, except for `sender`: the capture host whose token sent
+    the job, as the portal notes on receipt. It is empty for capture that has the portal's database.
     """
 
     cluster: str
@@ -28,6 +29,7 @@ class CapturedJob:
     account: str = ""
     name: str = ""
     caveat: str = ""
+    sender: str = ""
 
     @property
     def size_bytes(self) -> int:

@@ -1,6 +1,7 @@
 """Stores captured jobs. Storing the same job again changes nothing."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -13,6 +14,7 @@ from psycopg.types.json import Jsonb
 
 from apps.accounts.models import Experiment, Principal
 from apps.archive.domain.store import compression
+from apps.archive.domain.store.conflicts import Capture, mark_conflicts
 from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.enums import BlobKind
 from apps.archive.models import ArchivedJob, Blob, Dictionary
@@ -48,10 +50,12 @@ def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> i
     for name in dict.fromkeys(job.cluster for job in jobs):
         of_cluster = [each for each in hashed if each.job.cluster == name]
         cluster = ensure_cluster(name=name, scheduler=of_cluster[0].job.scheduler, by=by, at=at)
-        new = _new_jobs(cluster, of_cluster)
+        new, stored_again = _new_jobs(cluster, of_cluster)
+        if new:
+            _store_rows(cluster, new, contents=_store_contents(new, packed))
+        mark_conflicts(cluster=cluster, captures=[hashed.capture for hashed in stored_again], by=by, at=at)
         if not new:
             continue
-        _store_rows(cluster, new, contents=_store_contents(new, packed))
         stored += len(new)
         told = {hashed.job.job_id for hashed in new if hashed.job.request_key}
         rest = [hashed.job.job_id for hashed in new if not hashed.job.request_key]
@@ -80,15 +84,19 @@ def train_dictionaries(*, at: datetime) -> list[Dictionary]:
     return trained
 
 
-def _new_jobs(cluster: Cluster, jobs: Sequence["_Hashed"]) -> list["_Hashed"]:
+def _new_jobs(cluster: Cluster, jobs: Sequence["_Hashed"]) -> tuple[list["_Hashed"], list["_Hashed"]]:
+    """Return the jobs to be stored, and those whose ID was captured before."""
     by_key: dict[Key, _Hashed] = {}
+    captures = Counter(hashed.job.job_id for hashed in jobs)
     for hashed in jobs:
         by_key.setdefault((hashed.job.job_id, hashed.job.submitted_at), hashed)
-    for key in bulk.rows_where_any(
-        ArchivedJob, ["job_id", "submitted_at"], "job_id", [job_id for job_id, _ in by_key], cluster_id=cluster.pk
+    for job_id, submitted_at in bulk.rows_where_any(
+        ArchivedJob, ["job_id", "submitted_at"], "job_id", list(captures), cluster_id=cluster.pk
     ):
-        by_key.pop(key, None)
-    return list(by_key.values())
+        by_key.pop((job_id, submitted_at), None)
+        captures[job_id] += 1
+    stored_again = [hashed for hashed in jobs if captures[hashed.job.job_id] > 1]
+    return list(by_key.values()), stored_again
 
 
 class _Hashed:
@@ -101,6 +109,11 @@ class _Hashed:
         self.script = _sha256(job.script)
         self.environment = _sha256(job.environment)
         self.description = _sha256(job.description) if job.description else None
+
+    @property
+    def capture(self) -> Capture:
+        job = self.job
+        return Capture(job.job_id, job.submitted_at, self.script, self.environment, job.arguments, job.sender)
 
     def contents(self) -> Iterator[tuple[bytes, tuple[BlobKind, bytes]]]:
         yield self.script, (BlobKind.SCRIPT, self.job.script)
@@ -176,6 +189,7 @@ def _job_row(
         "name": job.name[:200],
         "arguments": job.arguments,
         "caveat": job.caveat[:200],
+        "sender": job.sender,
     }
 
 

@@ -5,12 +5,13 @@ has a name of its own; the intent is committed before it is submitted, and after
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import QuerySet
 
+from apps.archive.domain.capture_hosts import trusted_hosts
 from apps.archive.domain.store.contents import DamagedContent, archived_job_for, archived_jobs_for, read_blob
 from apps.archive.models import ArchivedJob
 from apps.clusters.domain import adapter_of
@@ -54,6 +55,7 @@ class Foreign:
         mine = [job for job in jobs if job.cluster_id in allowed]
         self.allowed = allowed
         self.captured: Mapping[int, ArchivedJob] = archived_jobs_for(mine) if mine else {}
+        self.trusted = trusted_hosts() if mine else frozenset()
         rows = RetryJob.objects.exclude(spool_id="").filter(spool_id__in={job.spool_id for job in mine}) if mine else ()
         self.retries = {(row.job.cluster_id, row.spool_id): row for row in _with_clusters(rows)}
 
@@ -64,14 +66,24 @@ class Foreign:
         if JobState(job.state) in RESTARTED and self.at - job.ended_at < RESTART:
             return LeftOut.UNSETTLED
         captured = self.captured.get(job.pk)
-        if captured is None or captured.caveat or not job.user:
+        if captured is None or not job.user:
             return LeftOut.NO_SCRIPT
-        return LeftOut.SECRETS if masked_variables(captured) else None
+        secrets = LeftOut.SECRETS if masked_variables(captured) else None
+        return distrust(captured, self.trusted) or secrets
 
     def attempt(self, job: Job) -> int:
         """Return which attempt a job is: 1, or one more than the job that it retried."""
         row = self.retries.get((job.cluster_id, job.spool_id))
         return row.attempt if row else 1
+
+
+def distrust(captured: ArchivedJob, trusted: Collection[str | None]) -> LeftOut | None:
+    """Return why a capture may be another than the owner's job; `trusted` are the senders that are believed."""
+    if captured.caveat:
+        return LeftOut.NO_SCRIPT
+    if captured.conflict:
+        return LeftOut.CONFLICT
+    return None if captured.sender in trusted else LeftOut.UNTRUSTED
 
 
 def _with_clusters(rows: QuerySet[RetryJob] | tuple[()]) -> Iterable[RetryJob]:
@@ -127,8 +139,10 @@ def _leave_out(row: RetryJob, why: str) -> None:
 def owned_job(row: RetryJob) -> OwnedJob:
     """Return what to submit. Raises `InvalidTransition` if the archive does not have it whole."""
     job, captured = row.job, archived_job_for(row.job)
-    if captured is None or captured.caveat:
+    if captured is None:
         raise InvalidTransition(LeftOut.NO_SCRIPT.label)
+    if reason := distrust(captured, trusted_hosts()):
+        raise InvalidTransition(reason.label)
     try:
         script, environment = read_blob(captured.script), read_blob(captured.environment)
     except DamagedContent as error:
