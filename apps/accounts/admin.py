@@ -35,7 +35,17 @@ class UserAdmin(DjangoUserAdmin):
         ("Person", {"fields": ("first_name", "last_name", "email", "time_zone")}),
         (
             "Account",
-            {"fields": ("is_active", "sign_on_subject", "is_staff", "is_superuser", "last_login", "date_joined")},
+            {
+                "fields": (
+                    "is_active",
+                    "sign_on_subject",
+                    "link_by_name",
+                    "is_staff",
+                    "is_superuser",
+                    "last_login",
+                    "date_joined",
+                )
+            },
         ),
     )
     readonly_fields = ("is_staff", "is_superuser", "last_login", "date_joined")

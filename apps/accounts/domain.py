@@ -170,7 +170,7 @@ def sign_on(*, identity: Identity, at: datetime) -> User:
     """Return the user of this identity, with name, address and roles updated from it.
 
     The user is found by subject, else by name and then linked to the subject for good. Raises `NotAllowed` if there is
-    no account, or if the name is not valid.
+    no account, if it cannot be taken by name, or if the name is not valid.
     """
     user = User.objects.filter(sign_on_subject=identity.subject).first() if identity.subject else None
     user = user or _user_named(identity, at)
@@ -200,13 +200,27 @@ def _user_named(identity: Identity, at: datetime) -> User:
         user.set_unusable_password()
         user.save()
         publish(kind="user.created", target=user, by=SIGN_ON, at=at)
+    if identity.subject and user.sign_on_subject:
+        raise NotAllowed(f"The account {user.username} belongs to another identity.")
+    if not _may_be_taken_by_name(user, identity):
+        raise NotAllowed(f"The account {user.username} is not linked to single sign-on. Ask an admin to link it.")
     if identity.subject:
-        if user.sign_on_subject:
-            raise NotAllowed(f"The account {user.username} belongs to another identity.")
-        user.sign_on_subject = identity.subject
-        user.save(update_fields=["sign_on_subject"])
+        user.sign_on_subject, user.link_by_name = identity.subject, False
+        user.save(update_fields=["sign_on_subject", "link_by_name"])
         publish(kind="account.linked", target=user, by=SIGN_ON, at=at)
     return user
+
+
+def _may_be_taken_by_name(user: User, identity: Identity) -> bool:
+    """Return whether the first identity of this name may be the user.
+
+    An account with a password may be that of someone else; an admin then has to allow the link. Staff is never taken by
+    name, except for admins without a password at a proxy: it knows nobody by more than a name.
+    """
+    has_password = user.has_usable_password()
+    if user.is_staff or user.is_superuser:
+        return not identity.subject and not has_password
+    return user.link_by_name or not has_password
 
 
 def _follow_groups(user: User, groups: frozenset[str], at: datetime) -> None:

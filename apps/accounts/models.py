@@ -28,7 +28,12 @@ class User(AbstractUser):  # type: ignore[django-manager-missing]  # of knox's t
         unique=True,
         null=True,
         blank=True,
-        help_text="Issuer and subject. Empty it to link the account at its next login by single sign-on.",
+        help_text="Issuer and subject, separated by a space. Empty it to link the account by name at its next login.",
+    )
+    link_by_name = models.BooleanField(
+        "link by name",
+        default=False,
+        help_text="The next identity with this user name gets the account, though it has a password. Never if staff.",
     )
     is_demo = models.BooleanField(default=False, editable=False, help_text="Its password is public.")
     #: Cached by `permissions`.

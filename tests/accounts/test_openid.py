@@ -78,11 +78,55 @@ def test_account_is_found_by_its_subject_once_linked(client, sso):
     assert list(User.objects.values_list("username", "email")) == [("ann", "bell@example.org")]
 
 
-def test_account_of_an_admin_is_linked_by_its_name(client, sso, liaison):
+def test_account_without_a_password_is_linked_by_its_name(client, sso, liaison):
+    without_password(liaison)
     sso.has("s-2", preferred_username="nova-liaison")
     log_in(client, sso, "s-2")
     assert logged_in(client) == "nova-liaison"
     assert events_of(liaison).filter(kind="account.linked").exists()
+
+
+def test_account_with_a_password_is_linked_once_if_an_admin_allows_it(client, sso, liaison, admin):
+    sso.has("s-2", preferred_username="nova-liaison")
+    assert "is not linked to single sign-on" in log_in(client, sso, "s-2").content.decode()
+    assert logged_in(client) == ""
+
+    client.force_login(admin)
+    page = client.get(f"/admin/accounts/user/{liaison.pk}/change/").content.decode()
+    assert 'name="link_by_name"' in page
+    client.logout()
+    User.objects.filter(pk=liaison.pk).update(link_by_name=True)
+    log_in(client, sso, "s-2")
+    assert logged_in(client) == "nova-liaison"
+    liaison.refresh_from_db()
+    assert (liaison.link_by_name, liaison.sign_on_subject) == (False, f"{sso.issuer} s-2")
+
+
+@pytest.mark.parametrize("password", [True, False])
+@pytest.mark.parametrize("marked", [True, False])
+def test_staff_is_never_taken_by_name(client, sso, admin, password, marked):
+    """The first identity of the provider that is named like the local superuser must not become it."""
+    if not password:
+        without_password(admin)
+    User.objects.filter(pk=admin.pk).update(link_by_name=marked)
+    sso.has("s-9", preferred_username=admin.username, groups=["opg"])
+    page = log_in(client, sso, "s-9")
+    assert f"The account {admin.username} is not linked to single sign-on." in page.content.decode()
+    assert logged_in(client) == ""
+    admin.refresh_from_db()
+    assert admin.sign_on_subject is None
+
+
+def test_admin_is_linked_by_the_subject_that_an_admin_enters(client, sso, admin):
+    User.objects.filter(pk=admin.pk).update(sign_on_subject=f"{sso.issuer} s-9")
+    sso.has("s-9", preferred_username="someone")
+    log_in(client, sso, "s-9")
+    assert logged_in(client) == admin.username
+
+
+def without_password(user):
+    user.set_unusable_password()
+    user.save()
 
 
 def test_somebody_else_cannot_take_a_linked_account(client, sso):
@@ -114,6 +158,7 @@ def test_accounts_can_be_left_to_admins(client, sso, settings):
 
 
 def test_inactive_account_stays_out(client, sso, liaison):
+    without_password(liaison)
     User.objects.update(is_active=False)
     sso.has("s-2", preferred_username="nova-liaison")
     assert "not active" in log_in(client, sso, "s-2").content.decode()

@@ -41,6 +41,23 @@ def test_others_name_nobody(client, proxy, liaison, address):
     assert visit(client, "nova-liaison", address=address, **claimed).status_code == 302
 
 
+def test_names_of_the_proxy_take_no_account_with_a_password(client, proxy, liaison, admin):
+    """Such as the local superuser, who has one for the day on which the proxy is away."""
+    for user in (liaison, admin):
+        page = visit(client, user.username)
+        assert page.status_code == 403
+        assert "is not linked to single sign-on" in page.content.decode()
+    User.objects.update(link_by_name=True)
+    assert visit(client, liaison.username).context["user"] == liaison
+    assert visit(client, admin.username).status_code == 403
+
+
+def test_admins_without_a_password_come_by_the_proxy(client, proxy, admin):
+    admin.set_unusable_password()
+    admin.save()
+    assert visit(client, admin.username).context["user"] == admin
+
+
 def test_session_ends_when_the_proxy_names_nobody_or_someone_else(client, proxy):
     visit(client, "eve")
     assert visit(client, "mal").context["user"].username == "mal"
