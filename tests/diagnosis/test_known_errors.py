@@ -124,7 +124,7 @@ def test_catalogue_is_compiled_once_per_version(change):
         ({"regex": "g*"}, "regex", "matches the empty line"),
         ({"role": "culprit"}, "role", "not a valid choice"),
         ({"title": ""}, "title", "cannot be blank"),
-        ({"experiment": "NONE-SUCH"}, "experiment", "no experiment"),
+        ({"experiment": "NONE-SUCH"}, "experiment", "not found, or you do not have access"),
         ({"link": "nowhere"}, "link", "valid URL"),
     ],
 )
@@ -172,6 +172,16 @@ def test_proposal_changes_only_its_fields_of_what_was_changed_since(change, appr
     row = KnownError.objects.get(pk="GEO-GONE")
     assert (row.title, row.instructions, row.service) == ("Geometry server restarted", "Restart geo-01.", "geo")
     assert (decided.version, decided.values) == (3, values_of(row))
+
+
+def test_another_experiment_is_not_confirmed_to_those_who_propose(change, liaison, nova, dune):
+    problems = []
+    for key in ("DUNE", "NOPE"):
+        with pytest.raises(InvalidFields) as refused:
+            change(by=liaison, **NEW, experiment=key)
+        problems.append(str(refused.value.problems).replace(key, "…"))
+    assert problems == ["{'experiment': ['Experiment “…” not found, or you do not have access.']}"] * 2
+    assert change(by=liaison, **NEW, experiment="NOVA").state == "proposed"
 
 
 def test_user_without_a_role_may_not_propose(change):

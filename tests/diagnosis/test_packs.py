@@ -23,6 +23,7 @@ from apps.diagnosis.models import (
     LogHarvest,
     Verdict,
 )
+from tests.factories import people
 
 SAMPLE_FILE = Path(__file__).parents[2] / "docs" / "experiment-pack.yaml"
 SAMPLE = SAMPLE_FILE.read_text()
@@ -110,7 +111,7 @@ FAULTS = {
     ("regex: '^W/'", "regex: 'W*'"): "regex: The expression matches the empty line.",
     ("level: debug, regex", "level: debug, regexp"): "Unknown field “regexp”.",
     ("\nlevels:", "\nlevel:"): "Unknown part “level”.",
-    ("experiment: NOVA", "experiment: NOWHERE"): "There is no experiment “NOWHERE”.",
+    ("experiment: NOVA", "experiment: NOWHERE"): "Experiment “NOWHERE” not found, or you do not have access.",
 }
 
 
@@ -170,8 +171,25 @@ def test_decisions_are_final_and_an_older_version_is_not_put_over_a_newer_one(no
         decide_pack(proposed=first, approve=True, by=approver, at=at)
     with pytest.raises(InvalidTransition):
         decide_pack(proposed=second, approve=False, by=approver, at=at, reason="no")
-    with pytest.raises(NotAllowed):
-        propose_pack(text=SAMPLE.replace("experiment: NOVA", "experiment: DUNE"), by=liaison, at=at, reason="x")
+
+
+def test_check_says_the_same_of_another_experiment_and_of_none(client, nova, dune, liaison, at):
+    client.force_login(liaison)
+    answers = []
+    for key in ("DUNE", "NOPE"):
+        text = SAMPLE.replace("experiment: NOVA", f"experiment: {key}")
+        with pytest.raises(InvalidFields, match="not found, or you do not have access"):
+            propose_pack(text=text, by=liaison, at=at, reason="x")
+        answer = client.post("/api/v1/experiment-packs/check/", {"text": text}, content_type="application/json")
+        answers.append((answer.status_code, answer.content.decode().replace(key, "…")))
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 400
+
+
+def test_members_without_the_role_of_a_liaison_propose_no_pack(nova, at):
+    member = people.person("nova-shifter", ("shifter", nova))
+    with pytest.raises(NotAllowed, match="Only the OPG and liaisons of"):
+        propose_pack(text=SAMPLE, by=member, at=at, reason="x")
 
 
 def test_pages_check_propose_and_approve(client, nova, liaison, approver, at):

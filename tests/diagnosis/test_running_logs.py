@@ -10,6 +10,7 @@ from django.urls import reverse
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob
 from apps.archive.wire.entry import CapturedJob
+from apps.diagnosis.domain import running_logs
 from apps.diagnosis.domain.running_logs import find_running_log, running_job, running_log
 from tests.archive.spool_writer import environment_bytes
 from tests.factories import clusters, jobs
@@ -129,6 +130,20 @@ def test_page_escapes_asks_a_worker_and_hides_jobs_of_others(capture, roots, at,
     assert client.get(reverse("diagnosis:running-log", args=["alps", "4712"])).status_code == 404
     client.force_login(other_liaison)
     assert client.get(address).status_code == 404
+
+
+def test_invented_tasks_ask_the_scheduler_once_at_a_time(capture, roots, at, client, liaison, monkeypatch):
+    archived = capture(options="-o a-%a.out")
+    client.force_login(liaison)
+    questions = []
+    monkeypatch.setattr(running_logs, "enqueue", lambda _task, **arguments: questions.append(arguments["job_id"]))
+    for task in range(30):
+        address = reverse("diagnosis:running-log", args=["alps", f"4711_{task}"])
+        assert "The scheduler is being asked" in client.get(address).text
+    assert questions == ["4711_0"]
+    located(archived, at, "4711_0")
+    client.get(reverse("diagnosis:running-log", args=["alps", "4711_1"]))
+    assert questions == ["4711_0", "4711_1"]
 
 
 def test_file_outside_of_the_roots_is_refused(capture, tmp_path, at):

@@ -29,7 +29,8 @@ from apps.jobs.domain.records import record_of
 from apps.jobs.models import Job
 
 LINES, TAIL_BYTES, HEAD_BYTES = 200, 256 * 1024, 1024
-#: A scheduler is asked for the paths of a job this often at most, and again where it did not know them.
+#: Paths are known for so long. A scheduler is asked about an archived job, of whatever task, again after so long if a
+#: question is not answered, or if it did not know the paths.
 KNOWN_SECONDS, ASK_SECONDS = 600, 30
 #: Variables of a job that name its working directory.
 _DIRECTORIES = ("SLURM_SUBMIT_DIR", "PBS_O_WORKDIR", "PWD")
@@ -86,7 +87,7 @@ def running_log(
     if log.finished and (paths is None or "problem" in paths):
         return log
     if paths is None:
-        if cache.add(f"{_key(archived, job_id)}:asked", 1, ASK_SECONDS):
+        if cache.add(_asked_key(archived.pk), 1, ASK_SECONDS):
             enqueue("apps.diagnosis.tasks.find_running_log", archived_id=archived.pk, job_id=job_id)
         return replace(log, problem="The scheduler is being asked where this job writes its log.")
     if problem := paths.get("problem", ""):
@@ -107,6 +108,7 @@ def find_running_log(*, archived_id: int, job_id: str, at: datetime) -> None:
     if "problem" in paths:
         seconds = ASK_SECONDS
     cache.set(_key(archived, job_id), paths, seconds)
+    cache.delete(_asked_key(archived_id))
 
 
 def _paths(archived: ArchivedJob, job_id: str, at: datetime) -> dict[str, str]:
@@ -187,6 +189,10 @@ def _as_job(archived: ArchivedJob, job_id: str, at: datetime, environment: Mappi
 def _variables(environment: bytes) -> dict[str, str]:
     pairs = variables_in(environment)
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in pairs}
+
+
+def _asked_key(archived_id: int) -> str:
+    return f"running-log:{archived_id}:asked"
 
 
 def _key(archived: ArchivedJob, job_id: str) -> str:

@@ -9,6 +9,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 
 from apps.accounts.models import Experiment, Principal
+from apps.accounts.permissions import scope_of
 from apps.core.domain.events import publish
 from apps.core.domain.workflow import move
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
@@ -37,6 +38,8 @@ FIELDS = (
     "pack",
 )
 PORTAL = "opsportal"
+#: The same whether the experiment does not exist, or the user has no role in it.
+NO_EXPERIMENT = "Experiment “{}” not found, or you do not have access."
 
 
 def values_of(row: KnownError) -> dict[str, Any]:
@@ -61,7 +64,7 @@ def checked_row(known_error: str, values: Mapping[str, Any]) -> KnownError:
         del values["expires_at"]
     experiment = Experiment.objects.filter(key__iexact=key).first() if key else None
     if key and experiment is None:
-        problems["experiment"] = [f"There is no experiment “{key}”."]
+        problems["experiment"] = [NO_EXPERIMENT.format(key)]
     if unknown := values.keys() - set(FIELDS):
         problems["id"] = [f"Unknown fields: {', '.join(sorted(unknown))}."]
     row = KnownError(id=known_error, experiment=experiment, **{k: v for k, v in values.items() if k in FIELDS})
@@ -98,6 +101,7 @@ def submit_change(
     old = KnownError.objects.select_related("experiment").filter(pk=known_error).first()
     if base is not None and base != (old.version if old else 0):
         raise StaleState(f"{known_error} was changed by another user in the meantime. Reload it and try again.")
+    _check_experiment(values, old, by)
     row = checked_row(known_error, (values_of(old) if old else {}) | dict(values))
     if not reason.strip():
         raise InvalidFields({"reason": ["Say why. The next shift will read it."]})
@@ -121,6 +125,16 @@ def submit_change(
     _set_version(change)
     publish(kind="known_error.changed", target=change, by=by, at=at, new=str(change.version), reason=change.reason)
     return change
+
+
+def _check_experiment(values: Mapping[str, Any], old: KnownError | None, by: Principal) -> None:
+    """Raise `InvalidFields` if the values name another experiment, which the user does not see."""
+    key = str(values.get("experiment") or "")
+    if not key or (old and old.experiment and old.experiment.key == key):
+        return
+    experiment = Experiment.objects.filter(key__iexact=key).first()
+    if experiment and not scope_of(by).sees(experiment.pk):
+        raise InvalidFields({"experiment": [NO_EXPERIMENT.format(key)]})
 
 
 def proposed_values(change: KnownErrorChange) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def propose_pack(*, text: str, by: Principal, at: datetime, reason: str) -> Expe
 
 def checked_pack(text: str, *, by: Principal) -> Pack:
     """Return what a text declares. Raises `NotAllowed`, and `InvalidFields` with every fault and its line."""
-    pack = read_pack(text)
+    pack = read_pack(text, by=by)
     if pack.experiment and not may_propose_pack(by, pack.experiment.pk):
         raise NotAllowed(f"Only the OPG and liaisons of {pack.experiment} can propose its pack.")
     if pack.faults:

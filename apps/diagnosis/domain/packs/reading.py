@@ -8,9 +8,10 @@ from typing import Any
 import re2
 from django.core.exceptions import ValidationError
 
-from apps.accounts.models import Experiment
+from apps.accounts.models import Experiment, Principal
+from apps.accounts.permissions import scope_of
 from apps.core.errors import InvalidFields
-from apps.diagnosis.domain.known_errors.changes import FIELDS, checked_row
+from apps.diagnosis.domain.known_errors.changes import FIELDS, NO_EXPERIMENT, checked_row
 from apps.diagnosis.engine.catalogue import compile_pattern
 from apps.diagnosis.engine.markers import LEVELS
 from apps.diagnosis.enums import CodeScope
@@ -41,17 +42,17 @@ class Pack:
         return {"phases": self.phases, "levels": self.levels}
 
 
-def read_pack(text: str) -> Pack:
+def read_pack(text: str, *, by: Principal | None = None) -> Pack:
     """Read and check a pack. Nothing is stored."""
     parsed = parse_yaml(text, longest=MAX_BYTES)
     if not isinstance(parsed.data, dict):
         faults = parsed.faults or [Fault(1, "Start with “experiment:” and the key of the experiment.")]
         return Pack(None, faults=list(faults))
     key = parsed.data.get("experiment")
-    experiment = Experiment.objects.filter(key__iexact=key).first() if isinstance(key, str) and key else None
+    experiment = _visible_experiment(key, by) if isinstance(key, str) and key else None
     pack = Pack(experiment, faults=list(parsed.faults))
     if experiment is None:
-        what = f"There is no experiment “{key}”." if key else "Name the experiment: “experiment: KEY”."
+        what = NO_EXPERIMENT.format(key) if key else "Name the experiment: “experiment: KEY”."
         pack.faults.append(Fault(parsed.line("experiment") or 1, what, "experiment"))
         return pack
     for name in parsed.data.keys() - {"experiment", *MOST}:
@@ -77,6 +78,14 @@ def read_pack(text: str) -> Pack:
         pack.levels.append({"level": str(entry.get("level")), "regex": regex})
     pack.faults.sort(key=lambda fault: fault.line)
     return pack
+
+
+def _visible_experiment(key: str, by: Principal | None) -> Experiment | None:
+    """Return the experiment of a key; None if there is none, or if the user has no role in it."""
+    experiment = Experiment.objects.filter(key__iexact=key).first()
+    if experiment and by is not None and not scope_of(by).sees(experiment.pk):
+        return None
+    return experiment
 
 
 def _entries(
