@@ -14,6 +14,7 @@ from apps.archive.domain.search.search import Search, find
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
 from apps.core.domain.pagination import Page, newest_first
+from apps.core.web.moments import DayFilter
 from apps.core.web.query import AnyOf
 from apps.jobs.enums import ANY_FAILURE, FAILED_STATES, STATE_CHOICES
 
@@ -59,8 +60,8 @@ class ArchivedJobs(AnyOf):
     user = django_filters.CharFilter(max_length=64)
     request = django_filters.CharFilter(field_name="request_key", lookup_expr="iexact", label="Request", max_length=64)
     stage = django_filters.CharFilter(max_length=64)
-    since = django_filters.DateFilter(method="from_day", label="Submitted from", widget=_DAY)
-    until = django_filters.DateFilter(method="to_day", label="Submitted until", widget=_DAY)
+    since = DayFilter(method="from_day", label="Submitted from", widget=_DAY)
+    until = DayFilter(method="to_day", label="Submitted until", widget=_DAY)
     state = django_filters.ChoiceFilter(
         method="ended", label="State", choices=[(ANY_FAILURE, "Any failure"), *STATE_CHOICES], empty_label="Any state"
     )

@@ -8,6 +8,7 @@ from django.db.models import Case, Exists, IntegerField, OuterRef, Q, QuerySet, 
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from apps.core.web.moments import DayFilter
 from apps.core.web.query import AnyOf, Several
 from apps.production.domain.approvals.inbox import waiting_for
 from apps.production.enums import AttentionKind, RequestedPriority, RequestState
@@ -97,8 +98,8 @@ class RequestFilter(AnyOf):
     scan = filters.ChoiceFilter(
         method="by_scan", label="Parameter scan", empty_label="any", choices=[("yes", "scans"), ("no", "others")]
     )
-    due_from = filters.DateFilter(field_name="deadline", lookup_expr="gte", label="Deadline from", widget=_DAY)
-    due_to = filters.DateFilter(field_name="deadline", lookup_expr="lte", label="Deadline to", widget=_DAY)
+    due_from = DayFilter(field_name="deadline", lookup_expr="gte", label="Deadline from", widget=_DAY)
+    due_to = DayFilter(field_name="deadline", lookup_expr="lte", label="Deadline to", widget=_DAY)
 
     #: Shown at once; the others behind "More filters".
     FIRST = ("text", "experiment", "mine", "attention")

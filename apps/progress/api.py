@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from apps.accounts.api import ApiRequest, ApiViewSet
+from apps.core.web.moments import DayFilter
 from apps.production.api.routes import OfRequests
 from apps.progress.domain.points import PointProgress, PointStage
 from apps.progress.domain.production_report import read_frozen, report_of
@@ -145,6 +146,7 @@ class WeeklyReports(django_filters.FilterSet):
     """Reports of an experiment, or of a week."""
 
     experiment = django_filters.CharFilter(field_name="experiment__key", help_text="Key of the experiment.")
+    monday = DayFilter()
 
     class Meta:
         model = WeeklyReport

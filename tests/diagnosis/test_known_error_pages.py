@@ -126,3 +126,10 @@ def test_proposal_is_shown_with_its_preview_and_approved(client, harvested, shif
     assert KnownErrorChange.objects.get(pk=change.pk).state == "proposed"
     client.post(decide, {"do": "approve"})
     assert KnownError.objects.get(pk="GEO-GONE").version == 1
+
+
+def test_form_offers_only_experiments_with_a_role(client, nova, dune, liaison):
+    client.force_login(liaison)
+    page = client.get("/failures/known-errors/new/").content.decode()
+    assert str(nova) in page
+    assert str(dune) not in page

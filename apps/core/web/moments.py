@@ -1,10 +1,12 @@
-"""Time fields of forms and filters."""
+"""Time and date fields of forms and filters."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import django_filters
 from django import forms
+
+from apps.core.domain.dates import OUT_OF_RANGE, in_range
 
 
 class MomentField(forms.DateTimeField):
@@ -13,16 +15,29 @@ class MomentField(forms.DateTimeField):
     def to_python(self, value: Any) -> datetime | None:
         """Return it in UTC: PostgreSQL rejects offsets that Python accepts."""
         moment: datetime | None = super().to_python(value)
-        try:
-            return moment.astimezone(UTC) if moment else None
-        except OverflowError:
-            raise forms.ValidationError("This is too long ago, or too far in the future.", "overflow") from None
+        if moment and not in_range(moment):
+            raise forms.ValidationError(OUT_OF_RANGE, "out_of_range")
+        return moment.astimezone(UTC) if moment else None
 
 
 class LocalMomentField(MomentField):
     """A time in the user's zone, as the browser's date and time control sends it."""
 
     widget = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
+
+
+class DayField(forms.DateField):
+    """A date of the years that users may enter."""
+
+    def to_python(self, value: Any) -> date | None:
+        day: date | None = super().to_python(value)
+        if day and not in_range(day):
+            raise forms.ValidationError(OUT_OF_RANGE, "out_of_range")
+        return day
+
+
+class DayFilter(django_filters.DateFilter):
+    field_class = DayField
 
 
 class MomentFilter(django_filters.DateTimeFilter):

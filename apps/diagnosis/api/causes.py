@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest, ApiView
 from apps.core.api.input import checked_data
+from apps.core.api.moments import GivenTimeField
 from apps.diagnosis.domain.common_causes.causes import MOST_DAYS, CommonCause, causes_between, newest_causes
 from apps.jobs.domain.records import hour_of
 
@@ -19,16 +20,8 @@ WEEK = timedelta(days=7)
 class CausesQuery(serializers.Serializer[Any]):
     """The period: jobs that ended in [since, until)."""
 
-    since = serializers.DateTimeField(required=False, help_text="Default: seven days before `until`.")
-    until = serializers.DateTimeField(
-        required=False, help_text=f"Default: now. At most {MOST_DAYS} days after `since`."
-    )
-
-    def validate_until(self, until: datetime) -> datetime:
-        """Refuse a time that has no days before it."""
-        if until.year < 1970:
-            raise serializers.ValidationError("Choose a time after 1970.")
-        return until
+    since = GivenTimeField(required=False, help_text="Default: seven days before `until`.")
+    until = GivenTimeField(required=False, help_text=f"Default: now. At most {MOST_DAYS} days after `since`.")
 
 
 class CommonCauseSerializer(serializers.Serializer[CommonCause]):

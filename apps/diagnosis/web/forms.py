@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from django import forms
 
+from apps.core.web.moments import MomentField
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.wording import headline
 
@@ -46,7 +47,7 @@ class GroupForm(forms.Form):
         label="Mute for days",
         help_text="“Assign” and “Add note” take a change, too.",
     )
-    seen_at = forms.DateTimeField(required=False, widget=forms.HiddenInput)
+    seen_at = MomentField(required=False, widget=forms.HiddenInput)
 
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or self.cleaned_data

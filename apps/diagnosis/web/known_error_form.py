@@ -3,7 +3,11 @@
 from typing import Any, ClassVar
 
 from django import forms
+from django.db.models import Q
 
+from apps.accounts.models import Experiment, User
+from apps.accounts.permissions import scope_of
+from apps.core.web.moments import LocalMomentField
 from apps.diagnosis.models import KnownError
 
 
@@ -38,6 +42,7 @@ class KnownErrorForm(forms.ModelForm):
             "passive",
             "enabled",
         ]
+        field_classes: ClassVar[dict[str, type[forms.Field]]] = {"expires_at": LocalMomentField}
         widgets: ClassVar[dict[str, forms.Widget]] = {
             "regex": forms.Textarea(attrs={"rows": 2, "class": "mono", "spellcheck": "false"}),
             "example": forms.Textarea(attrs={"rows": 2, "class": "mono", "spellcheck": "false"}),
@@ -45,8 +50,12 @@ class KnownErrorForm(forms.ModelForm):
             "expires_at": forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
         }
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, by: User, **kwargs: Any) -> None:
+        """Offer the experiments in which the user has a role, and that of the known error."""
         super().__init__(*args, **kwargs)
+        own = Q() if scope_of(by).sees_all else Q(pk__in=scope_of(by).experiments)
+        present = Q(pk=self.instance.experiment_id)
+        self.fields["experiment"].queryset = Experiment.objects.filter(own | present)  # type: ignore[attr-defined]
         self.fields["example"].strip = False  # type: ignore[attr-defined]
         self.fields["regex"].strip = False  # type: ignore[attr-defined]
         if not self.instance._state.adding:

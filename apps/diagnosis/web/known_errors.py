@@ -114,7 +114,7 @@ def _edit(request: AuthenticatedRequest, row: KnownError | None, initial: dict[s
     """Show the form; on a POST preview the pattern, or submit the change."""
     if not may_propose_known_errors(request.user):
         raise NotAllowed("Only the OPG and liaisons can propose known errors.")
-    form = KnownErrorForm(request.POST or None, instance=row, initial=initial)
+    form = KnownErrorForm(request.POST or None, instance=row, initial=initial, by=request.user)
     preview = None
     if request.method == "POST" and form.is_valid():
         with show_errors(request, form):

@@ -8,6 +8,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.domain.dates import in_range
 from apps.core.domain.pagination import newest_first
 from apps.core.web.query import read_query
 from apps.portal.pages.service import service_page
@@ -26,9 +27,9 @@ def service_detail(request: AuthenticatedRequest, slug: str) -> HttpResponse:
 
 
 def _day(text: str) -> date | None:
-    """Parse a date that has a day before and after it in every time zone; None if invalid."""
+    """Parse a date of the years that users may enter; None if invalid."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
         return None
-    return day if 1 < day.year < 9999 else None
+    return day if in_range(day) else None

@@ -15,6 +15,7 @@ from apps.accounts.api import ApiRequest, ApiViewSet, command
 from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.core.api.conditional import Guarded
+from apps.core.api.moments import GivenTimeField
 from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import ChangeReader, PriorityWriter, ReasonWriter
 from apps.production.domain.approvals.delegations import delegate, delegations_of, may_delegate, revoke_delegation
@@ -113,8 +114,8 @@ class DelegationWriter(serializers.Serializer[Any]):
         "name", queryset=ApprovalGroup.objects.filter(retired_at=None), required=False, allow_null=True
     )
     role = serializers.ChoiceField(choices=[(Role.APPROVER.value, "approver")], required=False, allow_blank=True)
-    from_at = serializers.DateTimeField(required=False, help_text="Default: now.")
-    until_at = serializers.DateTimeField()
+    from_at = GivenTimeField(required=False, help_text="Default: now.")
+    until_at = GivenTimeField()
 
 
 class DelegationViewSet(Guarded, ReadOnlyModelViewSet[Delegation], ApiViewSet[Delegation]):

@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.accounts.models import Experiment
+from apps.core.api.moments import GivenDateField, GivenTimeField
 from apps.statusboard.domain.board import Row
 from apps.statusboard.domain.history import states_of_incident
 from apps.statusboard.enums import INCIDENT_STATES, Effect, Repeat, Resolution, State
@@ -116,7 +117,7 @@ class NewIncidentSerializer(serializers.Serializer[Incident]):
     title = serializers.CharField(max_length=200)
     text = serializers.CharField(required=False, allow_blank=True)
     url = serializers.URLField(max_length=2000, required=False, allow_blank=True)
-    started_at = serializers.DateTimeField(required=False)
+    started_at = GivenTimeField(required=False)
 
 
 class UpdateIncidentSerializer(serializers.Serializer[Incident]):
@@ -126,18 +127,18 @@ class UpdateIncidentSerializer(serializers.Serializer[Incident]):
     title = serializers.CharField(max_length=200, required=False)
     text = serializers.CharField(required=False, allow_blank=True)
     url = serializers.URLField(max_length=2000, required=False, allow_blank=True)
-    since = serializers.DateTimeField(required=False, help_text="When it took this state. Default: now.")
+    since = GivenTimeField(required=False, help_text="When it took this state. Default: now.")
     reason = serializers.CharField(max_length=2000)
 
 
 class CloseIncidentSerializer(serializers.Serializer[Incident]):
     reason = serializers.CharField(max_length=2000)
-    ended_at = serializers.DateTimeField(required=False)
+    ended_at = GivenTimeField(required=False)
 
 
 class DivideIncidentSerializer(serializers.Serializer[Incident]):
-    ended_at = serializers.DateTimeField(help_text="When the first outage ended.")
-    resumed_at = serializers.DateTimeField(required=False, help_text="When the second one started, if later.")
+    ended_at = GivenTimeField(help_text="When the first outage ended.")
+    resumed_at = GivenTimeField(required=False, help_text="When the second one started, if later.")
     reason = serializers.CharField(max_length=2000)
 
 
@@ -179,11 +180,11 @@ class NewWindowSerializer(serializers.Serializer[DowntimeWindow]):
     title = serializers.CharField(max_length=200)
     text = serializers.CharField(required=False, allow_blank=True)
     services: Any = serializers.SlugRelatedField(slug_field="slug", many=True, queryset=Service.objects.all())
-    starts_at = serializers.DateTimeField()
-    ends_at = serializers.DateTimeField()
+    starts_at = GivenTimeField()
+    ends_at = GivenTimeField()
     effect = serializers.ChoiceField(choices=Effect.choices, required=False)
     repeat = serializers.ChoiceField(choices=Repeat.choices, required=False)
-    last_day = serializers.DateField(required=False, help_text="Of repeated work: included.")
+    last_day = GivenDateField(required=False, help_text="Of repeated work: included.")
     zone: Any = ZoneField(required=False, help_text="Repeated work keeps its time of day there. Default: UTC.")
 
 
@@ -224,8 +225,8 @@ class NewAnnouncementSerializer(serializers.Serializer[Announcement]):
     experiments: Any = serializers.SlugRelatedField(
         slug_field="key", many=True, required=False, queryset=Experiment.objects.all()
     )
-    starts_at = serializers.DateTimeField(required=False)
-    ends_at = serializers.DateTimeField(required=False)
+    starts_at = GivenTimeField(required=False)
+    ends_at = GivenTimeField(required=False)
 
 
 class PinAnnouncementSerializer(serializers.Serializer[Announcement]):

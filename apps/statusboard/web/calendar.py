@@ -8,6 +8,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.domain.dates import in_range
 from apps.core.web.query import read_query
 from apps.statusboard.domain.calendar import month_of_services
 from apps.statusboard.models import Service
@@ -36,9 +37,9 @@ def calendar(request: AuthenticatedRequest) -> HttpResponse:
 
 
 def _month(text: str) -> date | None:
-    """Parse a month that has others before and after it; None if invalid."""
+    """Parse a month of the years that users may enter; None if invalid."""
     try:
         day = date.fromisoformat(f"{text}-01")
     except ValueError:
         return None
-    return day if 1 < day.year < 9999 else None
+    return day if in_range(day) else None

@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 
 from apps.accounts.models import Experiment
-from apps.core.web.moments import LocalMomentField
+from apps.core.web.moments import DayField, LocalMomentField
 from apps.statusboard.enums import INCIDENT_STATES, Effect, Repeat
 from apps.statusboard.feeds.generic import FIELDS
 from apps.statusboard.feeds.registry import FEEDS
@@ -111,7 +111,7 @@ class WindowForm(forms.Form):
         required=False, widget=forms.Textarea(attrs={"rows": 3}), label="Impact", help_text="What it means for jobs."
     )
     repeat = forms.ChoiceField(choices=[("", "Once"), *Repeat.choices], required=False)
-    last_day = forms.DateField(
+    last_day = DayField(
         required=False,
         widget=forms.DateInput(attrs={"type": "date"}),
         label="Last day",

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, InstanceOf, PlainValidator
 
+from apps.core.domain.dates import OUT_OF_RANGE, in_range
 from apps.production.domain.types.arguments import Argument, Text, Value
 from apps.production.domain.types.declaration import StageType, Workflow, general
 from apps.production.domain.types.fields import CORE, REQUEST
@@ -26,7 +27,10 @@ def without_nulls(data: Any) -> Any:
 
 
 def _day(value: Any) -> date:
-    return value if isinstance(value, date) else date.fromisoformat(str(REQUEST["deadline"].read(value)))
+    day = value if isinstance(value, date) else date.fromisoformat(str(REQUEST["deadline"].read(value)))
+    if not in_range(day):
+        raise ValueError(OUT_OF_RANGE)
+    return day
 
 
 def _arguments(data: Any, declared: Workflow | StageType) -> dict[str, Value]:

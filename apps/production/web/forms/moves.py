@@ -4,6 +4,7 @@ from typing import Any
 
 from django import forms
 
+from apps.core.web.moments import DayField
 from apps.production.enums import RequestedPriority
 from apps.production.models import MAX_PRIORITY, MIN_PRIORITY
 
@@ -55,7 +56,7 @@ class RescheduleForm(ReasonForm):
     """A later deadline, a requested class, or both, with the reason."""
 
     hint = "Approvers read it, and it is shown in the activity of the request."
-    deadline = forms.DateField(
+    deadline = DayField(
         required=False,
         widget=forms.DateInput(attrs={"type": "date"}),
         help_text="A later one needs no new signatures.",

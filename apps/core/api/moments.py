@@ -1,0 +1,32 @@
+"""Time and date fields of what the API is given."""
+
+from datetime import date, datetime
+from typing import Any
+
+from rest_framework import serializers
+
+from apps.core.domain.dates import OUT_OF_RANGE, in_range
+
+
+class GivenTimeField(serializers.DateTimeField):
+    """A time of the years that users may enter."""
+
+    default_error_messages = {"out_of_range": OUT_OF_RANGE}
+
+    def to_internal_value(self, value: Any) -> datetime:
+        moment: datetime = super().to_internal_value(value)
+        if not in_range(moment):
+            self.fail("out_of_range")
+        return moment
+
+
+class GivenDateField(serializers.DateField):
+    """A date of the years that users may enter."""
+
+    default_error_messages = {"out_of_range": OUT_OF_RANGE}
+
+    def to_internal_value(self, value: Any) -> date:
+        day: date = super().to_internal_value(value)
+        if not in_range(day):
+            self.fail("out_of_range")
+        return day

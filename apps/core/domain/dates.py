@@ -1,0 +1,11 @@
+"""The dates that users may enter: sums of them with any period that is asked for stay dates."""
+
+from datetime import date
+
+FIRST_YEAR, LAST_YEAR = 2000, 2100
+OUT_OF_RANGE = f"Use a date from {FIRST_YEAR} to {LAST_YEAR}."
+
+
+def in_range(day: date) -> bool:
+    """Return whether a date or time is in the years that users may enter."""
+    return FIRST_YEAR <= day.year <= LAST_YEAR
