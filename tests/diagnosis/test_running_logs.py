@@ -7,6 +7,7 @@ import pytest
 from django.core.cache import cache
 from django.urls import reverse
 
+from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob
 from apps.archive.wire.entry import CapturedJob
@@ -144,6 +145,21 @@ def test_invented_tasks_ask_the_scheduler_once_at_a_time(capture, roots, at, cli
     located(archived, at, "4711_0")
     client.get(reverse("diagnosis:running-log", args=["alps", "4711_1"]))
     assert questions == ["4711_0", "4711_1"]
+
+
+def test_log_of_another_user_is_not_read_on_the_word_of_a_capture_host(capture, roots, at):
+    """A forged capture names the user whose log it wants, and the path as its output."""
+    archived = located(capture(), at)
+    (roots / "run-4711.out").write_text("private\n")
+    for change in ({"sender": "farm-1"}, {"sender": None}, {"sender": "", "conflict": "Captures differ."}):
+        ArchivedJob.objects.update(**change)
+        archived.refresh_from_db()
+        log = running_log(archived, job_id="4711")
+        assert (texts(log), log.path, log.problem) == ([], "", running_logs.NOT_TRUSTED)
+    create_capture_host(name="farm-1", clusters=["alps"], trusted=True, by="test", at=at)
+    ArchivedJob.objects.update(sender="farm-1", conflict="")
+    archived.refresh_from_db()
+    assert texts(running_log(archived, job_id="4711")) == ["private"]
 
 
 def test_file_outside_of_the_roots_is_refused(capture, tmp_path, at):

@@ -14,6 +14,7 @@ from pathlib import Path
 from django.core.cache import cache
 
 from apps.accounts.models import User
+from apps.archive.domain.capture_hosts import trusted_hosts
 from apps.archive.domain.store.contents import CLOCK_TOLERANCE, DamagedContent, read_blob
 from apps.archive.models import ArchivedJob
 from apps.clusters.domain import adapter_of, log_url_of
@@ -36,6 +37,8 @@ KNOWN_SECONDS, ASK_SECONDS = 600, 30
 _DIRECTORIES = ("SLURM_SUBMIT_DIR", "PBS_O_WORKDIR", "PWD")
 
 
+#: Only what was captured says whose log a running job may show.
+NOT_TRUSTED = "The log is read when the job ends: its capture host is not trusted, or its captures differ."
 NOTICES = {
     "replaced": "The log was replaced by another file. These are the lines of the new one.",
     "shrank": "The log shrank. Earlier lines are lost.",
@@ -86,6 +89,8 @@ def running_log(
     paths = cache.get(_key(archived, job_id))
     if log.finished and (paths is None or "problem" in paths):
         return log
+    if archived.conflict or archived.sender not in trusted_hosts():
+        return replace(log, problem=NOT_TRUSTED)
     if paths is None:
         if cache.add(_asked_key(archived.pk), 1, ASK_SECONDS):
             enqueue("apps.diagnosis.tasks.find_running_log", archived_id=archived.pk, job_id=job_id)
