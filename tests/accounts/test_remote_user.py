@@ -92,3 +92,34 @@ def test_api_takes_tokens_and_sessions_alone(client, proxy):
     assert visit(client, "eve", path="/api/v1/requests/").status_code == 401
     visit(client, "eve")
     assert visit(client, "eve", path="/api/v1/requests/").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["", "mal"])
+def test_session_ends_at_the_api_too(client, proxy, name):
+    visit(client, "eve")
+    assert visit(client, name, path="/api/v1/requests/").status_code == 401
+    assert visit(client, "eve", path="/api/v1/requests/").status_code == 401
+
+
+def test_session_that_the_proxy_began_is_worth_nothing_beside_the_proxy(client, proxy):
+    visit(client, "eve")
+    assert visit(client, "eve", address="192.0.2.7", path="/api/v1/requests/").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "spoofed",
+    [
+        {"HTTP_X_REMOTE_USER": "nova-liaison,eve"},
+        {"HTTP_X_REMOTE_USER": "nova-liaison eve"},
+        {"HTTP_X_REMOTE_USER": "eve\x00"},
+        {"REMOTE_USER": "nova-liaison"},
+        {"HTTP_REMOTE_USER": "nova-liaison"},
+        {"HTTP_X__REMOTE_USER": "nova-liaison"},
+    ],
+)
+def test_other_spellings_name_nobody(client, proxy, liaison, spoofed):
+    """A proxy that adds its header to that of the client makes one with a comma."""
+    User.objects.update(link_by_name=True)
+    answer = client.get("/accounts/settings/", REMOTE_ADDR="127.0.0.1", **spoofed)
+    assert answer.status_code in {302, 403}
+    assert "_auth_user_id" not in client.session

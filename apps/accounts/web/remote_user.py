@@ -54,13 +54,21 @@ class RemoteUserMiddleware(MiddlewareMixin):
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponse | None:
-        if not getattr(view, "login_required", True):
-            return None
         name = request.META.get(_key(settings.REMOTE_USER_HEADER), "").strip()
+        if not getattr(view, "login_required", True):
+            if hasattr(view, "cls") and settings.SESSION_COOKIE_NAME in request.COOKIES:
+                self._end_for_another(request, name)  # the API takes sessions, too
+            return None
         if request.session.get(SESSION_NAME, "") == name:
             return None
         auth.logout(request)
         return self._log_in(request, name) if name else None
+
+    def _end_for_another(self, request: HttpRequest, name: str) -> None:
+        """End a session that the proxy began for another user than it names now."""
+        begun_for = request.session.get(SESSION_NAME, "")
+        if begun_for and begun_for != name:
+            auth.logout(request)
 
     def _log_in(self, request: HttpRequest, name: str) -> HttpResponse | None:
         header = settings.REMOTE_USER_GROUPS_HEADER
