@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from apps.accounts.models import Experiment
 from apps.core.domain.events import publish
 from apps.core.domain.hidden_characters import HIDDEN
 from apps.notifications.domain.atom_feeds import make_feed_address
@@ -19,7 +20,7 @@ CANARY = "\u202e\x1b[2J\u200b\x07\ufffe"
 @pytest.fixture
 def event(asked):
     by, reason = f"mallory{CANARY}", f"line one\r\nline two {CANARY}"
-    event = publish(kind="request.approve", target=asked, by=by, at=AT, reason=reason)
+    event = publish(kind="request.approve", target=asked, by=by, at=AT, reason=reason, old=CANARY, new=CANARY)
     deliver()
     return event
 
@@ -36,7 +37,8 @@ def test_mail_shows_them(mail_server, event, approver):
     assert sum("mallory⟨U+202E⟩⟨U+001B⟩[2J⟨U+200B⟩⟨U+0007⟩⟨U+FFFE⟩" in body for body in bodies) == 2
 
 
-def test_feeds_show_them(client, event, asked, liaison):
+def test_feeds_show_them(client, event, asked, liaison, nova):
+    Experiment.objects.filter(pk=nova.pk).update(name=f"NOvA{CANARY}")
     make_feed_address(user=liaison, by=liaison, at=AT)
     token = Preferences.objects.get(user=liaison).feed_token
     for path in ("inbox", f"requests/{asked}", "experiments/NOVA"):

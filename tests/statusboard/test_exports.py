@@ -5,6 +5,7 @@ import pytest
 from django.utils import timezone
 from icalendar import Calendar
 
+from apps.core.domain.hidden_characters import HIDDEN
 from apps.statusboard.domain.announcements import post_announcement
 from apps.statusboard.domain.incident_notes import post_update
 from apps.statusboard.domain.incidents import close_incident, open_incident, update_incident
@@ -128,3 +129,23 @@ def test_iri_names_resources_incidents_and_events(client, outage, settings, djan
     assert [get(f"events?{wrong}").status_code for wrong in ("limit=-1", "limit=1001", "offset=x", "stat=up")] == [
         400
     ] * 4
+
+
+def test_hostile_texts_add_no_line_to_the_calendar(client, shifter, db, settings):
+    settings.PUBLIC_STATUS = True
+    now = timezone.now()
+    hostile = "Move\rATTENDEE:mailto:all@example.org\x0b\u202e\r\nEND:VEVENT"
+    schedule_window(
+        title=hostile,
+        text=hostile,
+        services=[service("samweb", at=now)],
+        starts_at=now + HOUR,
+        ends_at=now + 2 * HOUR,
+        by=shifter,
+        at=now,
+    )
+    text = client.get("/services/status/maintenance.ics").content.decode()
+    assert not HIDDEN.search(text.replace("\r\n", "\n"))
+    (event,) = Calendar.from_ical(text).walk("VEVENT")
+    assert "ATTENDEE" not in event
+    assert event["SUMMARY"] == "samweb: Move⟨U+000D⟩ATTENDEE:mailto:all@example.org⟨U+000B⟩⟨U+202E⟩\nEND:VEVENT"

@@ -79,7 +79,7 @@ def atom(*, title: str, path: str, feed_path: str, entries: Sequence[Entry]) -> 
     """Write a feed; return it with the time of its newest entry."""
     host = urlsplit(settings.PORTAL_URL).hostname
     feed = Feed(
-        title=title,
+        title=mark_hidden(title),
         link=settings.PORTAL_URL + path,
         description="",
         feed_url=settings.PORTAL_URL + feed_path,

@@ -181,8 +181,8 @@ def payload(event: Event, target: object) -> dict[str, object]:
         "url": settings.PORTAL_URL + path if path else None,
         "text": mark_hidden(headline(event)),
         "actor": mark_hidden(event.actor),
-        "old": event.old,
-        "new": event.new,
+        "old": mark_hidden(event.old),
+        "new": mark_hidden(event.new),
         "reason": mark_hidden(event.reason),
     }
 
