@@ -12,6 +12,7 @@ from ipaddress import ip_address
 import pytest
 
 from apps.accounts import domain as accounts
+from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.models import Event
@@ -200,6 +201,25 @@ def test_removed_member_is_told_no_more(receiver, hook, approver):
     call(AT)
     assert receiver.told == []
     assert Message.objects.get().state == MessageState.DROPPED
+
+
+@pytest.mark.parametrize("leaves", ["role", "account"])
+def test_webhook_of_an_experiment_waits_once_who_added_it_has_left(receiver, waiting, nova, shifter, approver, leaves):
+    hook = add_webhook(url=receiver.url, experiment=nova, by=shifter, at=AT)
+    deliver()
+    if leaves == "role":
+        accounts.revoke_role(membership=shifter.memberships.get(), by="test", at=AT)
+    else:
+        User.objects.filter(pk=shifter.pk).update(is_active=False)
+    call(AT)
+    hook.refresh_from_db()
+    assert (receiver.told, hook.enabled) == ([], False)
+    assert "is not in the OPG any more" in hook.last_error
+    assert Event.objects.get(kind="webhook.disabled").reason == hook.last_error
+
+    enable_webhook(webhook=hook, by=approver, at=AT)
+    call(AT)
+    assert len(receiver.told) == 4
 
 
 def test_quiet_hours_hold_calls_back_too(receiver, hook, approver):

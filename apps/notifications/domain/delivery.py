@@ -19,7 +19,7 @@ from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from apps.accounts.models import User
-from apps.accounts.permissions import scope_of
+from apps.accounts.permissions import is_opg, scope_of
 from apps.core.domain.event_kinds import headline
 from apps.core.domain.events import target_of
 from apps.core.domain.hidden_characters import mark_hidden
@@ -157,6 +157,10 @@ def _call(message: Message, at: datetime) -> None:
             return
         if _postpone(message, hook.user, at):
             return
+    elif not is_opg(hook.created_by):
+        reason = f"{hook.created_by}, who added it, is not in the OPG any more. Enable it to take it over."
+        disable_webhook(webhook=hook, by="opsportal", at=at, reason=reason)
+        return
     webhook_posts.post_signed(
         url=hook.url,
         secret=hook.secret,
@@ -237,7 +241,7 @@ def _webhook_failed(message_id: int, why: str, at: datetime, *, refused: bool = 
     hook.retry_at, hook.last_error = at + timedelta(seconds=wait), why[:2000]
     hook.save(update_fields=["failures", "failing_since", "retry_at", "last_error"])
     if at - hook.failing_since >= timedelta(days=settings.WEBHOOK_GIVE_UP_DAYS):
-        disable_webhook(webhook=hook, by="opsportal", at=at)
+        disable_webhook(webhook=hook, by="opsportal", at=at, reason=f"{hook.host} failed for days: {hook.last_error}")
 
 
 def _describe(error: Exception) -> str:

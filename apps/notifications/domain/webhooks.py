@@ -53,9 +53,9 @@ def add_webhook(*, url: str, experiment: Experiment | None, by: User, at: dateti
 
 @transaction.atomic
 def enable_webhook(*, webhook: Webhook, by: User, at: datetime) -> None:
-    """Enable a webhook again; its waiting calls are sent now."""
+    """Enable a webhook again; its waiting calls are sent now. From then on the user counts as who added it."""
     Webhook.objects.filter(pk=webhook.pk).update(
-        enabled=True, failing_since=None, retry_at=None, failures=0, last_error=""
+        enabled=True, failing_since=None, retry_at=None, failures=0, last_error="", created_by=by
     )
     Message.objects.filter(webhook=webhook, state=MessageState.WAITING, due_at__gt=at, attempts__gt=0).update(due_at=at)
     publish(kind="webhook.enabled", target=webhook, by=by, at=at)
@@ -69,11 +69,11 @@ def remove_webhook(*, webhook: Webhook, by: User, at: datetime) -> None:
 
 
 @transaction.atomic
-def disable_webhook(*, webhook: Webhook, by: Principal, at: datetime) -> None:
-    """Disable a webhook that fails, and notify its owner; its calls wait until it is enabled again."""
-    if not Webhook.objects.filter(pk=webhook.pk, enabled=True).update(enabled=False):
+def disable_webhook(*, webhook: Webhook, by: Principal, at: datetime, reason: str) -> None:
+    """Disable a webhook, and notify its owner; its calls wait until it is enabled again."""
+    if not Webhook.objects.filter(pk=webhook.pk, enabled=True).update(enabled=False, last_error=reason):
         return
-    event = publish(kind="webhook.disabled", target=webhook, by=by, at=at, reason=f"{webhook.host} did not answer.")
+    event = publish(kind="webhook.disabled", target=webhook, by=by, at=at, reason=reason)
     owner = User.objects.select_related("notification_preferences").get(pk=webhook.created_by_id)
     if owner.is_active:
         notify_users(event, {owner: kind_of(event).notifies[Audience.OWNER]})
