@@ -51,6 +51,17 @@ def test_masked_and_multi_line_values_are_compared(monkeypatch, masked):
     assert check(monkeypatch, copy(environment=more)) == [(Kind.ENVIRONMENT, "accounting has more: MORE")]
 
 
+def test_value_with_a_secret_inside_is_compared(monkeypatch, settings):
+    settings.CAPTURE_MASK_NAMES, settings.MASKING_KEY = "TOKEN", "k" * 50
+    copied = [(b"OPTIONS", b"--n 2 --password x"), (b"Z", b"last")]
+    variables, _ = Masker(names="TOKEN", key=b"k" * 50).mask(copied)
+    store(captured_job(1, environment=pack(variables)))
+    other = [(b"OPTIONS", b"--n 2 --password y"), (b"Z", b"last")]
+
+    assert check(monkeypatch, copy(environment=pack(copied))) == [(Kind.ALIKE, "")]
+    assert check(monkeypatch, copy(environment=pack(other))) == [(Kind.ENVIRONMENT, "from variable OPTIONS on")]
+
+
 def test_holes_other_scripts_and_lacking_jobs_are_told(monkeypatch):
     store(captured_job(1, environment=pack([(b"A", b"1")]), script=b"one\ntwo\n"))
     same = pack([(b"A", b"1")])

@@ -116,7 +116,14 @@ def test_value_of_unknown_or_undecodable_variable():
         ("sbatch --export=A=1,API_TOKEN=Zm9v==,N=2 x.sh", "sbatch --export=A=1,API_TOKEN=<masked:…>,N=2 x.sh"),
         ("x.sh --password=a=b=", "x.sh --password=<masked:…>"),
         ("x.sh DB_PASSWORD='two words, a=b' API_TOKEN=\"x y", "x.sh DB_PASSWORD=<masked:…> API_TOKEN=<masked:…> y"),
-        ("x.sh API_TOKEN='' API_TOKEN= y",) * 2,
+        ("x.sh API_TOKEN='' N= y",) * 2,
+        ("x.sh API_TOKEN= y", "x.sh API_TOKEN= <masked:…>"),
+        ("run.py --password x --n 2", "run.py --password <masked:…> --n 2"),
+        ("run.py --api-key 'x y' a.root", "run.py --api-key '<masked:…>' a.root"),
+        ('run.py \'{"token": "x", "n": 2}\'', 'run.py \'{"token": "<masked:…>", "n": 2}\''),
+        ("curl -H 'Authorization: Bearer x' -d @f", "curl -H 'Authorization: Bearer <masked:…>' -d @f"),
+        ("curl -u ana:x https://door", "curl -u ana:<masked:…> https://door"),
+        ("run.py --password=$PASSWORD --token-file /run/token",) * 2,
         ("sbatch x.sh https://ana:geheim@db/x", "sbatch x.sh <masked:…>db/x"),
         ("sbatch --mem=4G --comment=campaign=mc26a;task=reco x.sh",) * 2,
         ("sbatch --export=TOKEN_FILE=/run/token é\ud800",) * 2,
@@ -251,6 +258,42 @@ def test_key_of_a_known_form_is_masked_under_any_name(masker, key):
     assert masker.mask([(b"LLM", key.encode())])[1] == ("LLM",)
     assert key not in masker.mask_text(f"run.sh --with {key}")
     assert masker.mask([(b"LLM", b"task-" + key[3:10].encode())])[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("ALL,DB_PASSWORD=x1,N=2", "ALL,DB_PASSWORD=<masked:…>,N=2"),
+        ("--user ana --password x", "--user ana --password <masked:…>"),
+        ('{"token": "x", "n": 2}', '{"token": "<masked:…>", "n": 2}'),
+        ("Authorization: Bearer x", "Authorization: Bearer <masked:…>"),
+        ("password: hunter2", "password: <masked:…>"),
+        ("ALL,TOKEN_FILE=/run/token,N=2",) * 2,
+        ("() {  local token=$1; password=${2:-}; echo }", "() {  local token=$1; password=${2:-}; echo }"),
+    ],
+)
+def test_secret_inside_a_value_is_masked_and_the_rest_of_it_stays(masker, value, shown):
+    before = [(b"A", b"1"), (b"OPTIONS", value.encode())]
+    assert masker.may_find(b"A=1\0OPTIONS=" + value.encode(), [b"=".join(pair) for pair in before]) or value == shown
+
+    masked, names = masker.mask(before)
+
+    assert re.sub("<masked:[0-9a-f]{16}>", "<masked:…>", masked[1][1].decode()) == shown
+    assert names == (("OPTIONS",) if value != shown else ())
+    assert masker.mask(masked) == (masked, ())
+    assert replace_secrets(value.encode(), secrets_of(before, masked)) == masked[1][1]
+
+
+def test_secret_has_one_fingerprint_as_a_variable_and_inside_of_another(masker):
+    masked, _ = masker.mask([(b"SLURM_EXPORT_ENV", b"ALL,PIN_TOKEN=x1"), (b"PIN_TOKEN", b"x1")])
+    assert masked[0][1] == b"ALL,PIN_TOKEN=" + masked[1][1]
+
+
+def test_name_of_a_rule_is_masked_inside_of_other_values():
+    masker = Masker(names="", key=b"k", rules=[Rule("name", "^PIN$")])
+    masked, names = masker.mask([(b"SLURM_EXPORT_ENV", b"ALL,PIN=1234,N=2"), (b"PIN", b"1234")])
+    assert masked[0][1] == b"ALL,PIN=" + masker.fingerprint(b"1234") + b",N=2"
+    assert names == ("SLURM_EXPORT_ENV", "PIN")
 
 
 def test_many_secrets_take_no_time(masker):

@@ -167,3 +167,9 @@ def test_file_outside_of_the_roots_is_refused(capture, tmp_path, at):
     log = running_log(located(capture(options=f"-o {tmp_path}/secret"), at), job_id="4711")
     assert log.lines == ()
     assert "secret" in log.problem
+
+
+def test_secrets_of_a_running_job_are_starred(capture, roots, at):
+    (roots / "run-4711.out").write_text("start\npassword: hunter2\n")
+    log = running_log(located(capture(), at), job_id="4711")
+    assert texts(log) == ["start", "password: *******"]

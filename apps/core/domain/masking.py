@@ -6,24 +6,30 @@ Two equal values have equal fingerprints, so that they can be compared; none can
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
 import re2
 
+from apps.core.domain.secret_patterns import (
+    HARMLESS_NAMES,
+    NAMES_OF_PATHS,
+    PATH,
+    PLACEHOLDER,
+    SECRET_HINT,
+    SECRET_VALUES,
+    latin_options,
+    named_secrets_in,
+)
+
 Variable = tuple[bytes, bytes]
 
-# A path says where a secret lies, and is none itself: only under names that speak of a file, or of no secret.
-_PATH = re.compile(rb"(FILE:)?(~|\.{0,2})/[^\s;]*")
-_NAMES_OF_PATHS = re.compile(r"(?i)(file|path|dir|directory|home|sock|socket|cache|store|proxy|credentials?|creds)$")
-_HARMLESS = re.compile(r"(?i)^(SLURM_(?!JWT)|SBATCH_|TOKENIZERS_)")
-_NAME = re.compile(r"\b([A-Za-z_]\w*)=")  # in a command line, such as two in `--export=NAME=value`
-_QUOTED_OR_WORD = re.compile(r"""(?s)(["'])(.*?)\1|[^\s,;]+""")
-_PLAIN = re.compile(r"[^\s,;=]++(?=[\s,;]|$)")
-_MASKED = re.compile(r"<masked:[0-9a-f]{16}>")
-_MASKED_BYTES = re.compile(rb"<masked:[0-9a-f]{16}>")
+_NAME = re.compile(rb"\b([A-Za-z_]\w*)=")  # in a command line, such as two in `--export=NAME=value`
+_QUOTED_OR_WORD = re.compile(rb"""(?s)(["'])(.*?)\1|[^\s,;]+""")
+_PLAIN = re.compile(rb"[^\s,;=]++(?=[\s,;]|$)")
+_MASKED = re.compile(rb"<masked:[0-9a-f]{16}>")
 _SHORTEST_REPLACED = 8  # shorter values mean other things elsewhere
 _SHORTEST_PLAIN = 16  # the same of letters or digits alone, such as words and dates
 _MOST_COMPARED = 100_000_000  # secrets by bytes of a text: no job may keep capture busy
@@ -42,7 +48,7 @@ class Rule:
     def __post_init__(self) -> None:
         """Raises `ValueError` where the pattern is none, or would mask everything."""
         try:
-            pattern = re2.compile(self.pattern.encode(), _options())
+            pattern = re2.compile(self.pattern.encode(), latin_options())
         except re2.error as error:
             raise ValueError(f"is no regular expression: {error.args[0].decode(errors='replace')}") from error
         if pattern.search(b""):
@@ -86,11 +92,14 @@ class Masker:
         }
         if hinted:
             secret.update([index for index, (_, value) in enumerate(variables) if SECRET_VALUES.search(value)])
-        if not secret:
+        parts = self._mask_parts(variables, secret) if hinted or self._rule_names else {}
+        if not secret and not parts:
             return tuple(variables), ()
         fingerprints = {variables[index][1]: self.fingerprint(variables[index][1]) for index in secret}
         # Others may hold the same, as SLURM_EXPORT_ENV does; no value holds a NUL.
-        others = b"\0".join(b"" if index in secret else value for index, (_, value) in enumerate(variables))
+        others = b"\0".join(
+            b"" if index in secret else parts.get(index, value) for index, (_, value) in enumerate(variables)
+        )
         replaced = replace_secrets(others, fingerprints).split(b"\0")
         masked = tuple(
             (name, fingerprints[value] if index in secret else other)
@@ -100,15 +109,35 @@ class Masker:
             dict.fromkeys(text(new[0]) for old, new in zip(variables, masked, strict=True) if old != new)
         )
 
+    def _mask_parts(self, variables: Sequence[Variable], secret: Container[int]) -> dict[int, bytes]:
+        """Return the other values in which names have secrets, such as those given by `--export`, by their index."""
+        parts = {}
+        for index, (_, value) in enumerate(variables):
+            if index in secret or not (self._rule_names or SECRET_HINT.search(value)):
+                continue
+            masked = self._mask_named(value)
+            if masked != value:
+                parts[index] = masked
+        return parts
+
     def mask_text(self, line: str) -> str:
-        """Return a command line or comment with its secrets masked, given as `NAME=value` or plain to see."""
+        """Return a command line or comment with its secrets masked, known by the name before them or by their form."""
         if not line:
             return line
-        masked = self._mask_assignments(line).encode("utf-8", "surrogatepass")
+        masked = self._mask_named(line.encode("utf-8", "surrogatepass"))
         for pattern in [SECRET_VALUES if self._names else None, self._rule_values]:
             if pattern is not None:
                 masked = self._mask_matches(pattern, masked)
         return masked.decode("utf-8", "surrogatepass")
+
+    def _mask_named(self, line: bytes) -> bytes:
+        """Mask what stands after a name: one of the setting or of a rule as `NAME=value`, others in any form."""
+        line = self._mask_assignments(line)
+        shown, position = [], 0
+        for begin, end in named_secrets_in(line) if self._names else ():
+            shown += [line[position:begin], self.fingerprint(line[begin:end])]
+            position = end
+        return b"".join((*shown, line[position:]))
 
     def _mask_matches(self, pattern: "re2._Regexp", line: bytes) -> bytes:
         """Mask what a pattern finds; after many matches the rest of the line, as each search copies all of it."""
@@ -120,20 +149,20 @@ class Masker:
         is_cut = len(shown) == 2 * _MOST_SECRETS and pattern.search(rest) is not None
         return b"".join((*shown, self.fingerprint(rest) if is_cut else rest))
 
-    def _mask_assignments(self, line: str) -> str:
+    def _mask_assignments(self, line: bytes) -> bytes:
         """Mask what is given to names: to its closing quote, else to the next blank, comma or semicolon."""
         shown, end, at = [], 0, 0
         for name in _NAME.finditer(line):
-            named = self._is_secret_name(name[1].encode())
+            named = self._is_secret_name(name[1])
             given = (_QUOTED_OR_WORD if named else _PLAIN).match(line, name.end()) if name.start() >= at else None
             if given is None or _MASKED.match(given[0]):
                 continue
-            value = (given[2] if named and given[1] else given[0]).encode("utf-8", "surrogatepass")
-            if self._is_secret(name[1].encode(), value):
-                shown += [line[end : name.end()], self.fingerprint(value).decode()]
+            value = given[2] if named and given[1] else given[0]
+            if self._is_secret(name[1], value) and not PLACEHOLDER.fullmatch(value):
+                shown += [line[end : name.end()], self.fingerprint(value)]
                 end = given.end()
             at = given.end()
-        return "".join((*shown, line[end:]))
+        return b"".join((*shown, line[end:]))
 
     def fingerprint(self, value: bytes) -> bytes:
         """Return what stands for `value` where it would be stored."""
@@ -146,7 +175,7 @@ class Masker:
         match self._is_secret_name(name):
             case "rule":
                 return True
-            case "name" if not (_PATH.fullmatch(value) and _NAMES_OF_PATHS.search(text(name))):
+            case "name" if not (PATH.fullmatch(value) and NAMES_OF_PATHS.search(text(name))):
                 return True
         return self._rule_values is not None and self._rule_values.search(value) is not None
 
@@ -159,7 +188,7 @@ class Masker:
         decoded, found = text(name), ""
         if self._rule_names is not None and self._rule_names.search(decoded.encode()):
             found = "rule"
-        elif self._names and self._names.search(decoded) and not _HARMLESS.search(decoded):
+        elif self._names and self._names.search(decoded) and not HARMLESS_NAMES.search(decoded):
             found = "name"
         if len(name) <= _LONGEST_KEPT_NAME:
             self._names_judged[name] = found
@@ -167,13 +196,13 @@ class Masker:
 
 
 def secrets_of(before: Iterable[Variable], after: Iterable[Variable]) -> dict[bytes, bytes]:
-    """Return the values that were masked as a whole, with their fingerprints."""
+    """Return the values that were masked, with what stands for them: a fingerprint, or a text with some."""
     pairs = zip(before, after, strict=True)
-    return {old: new for (_, old), (_, new) in pairs if old != new and _MASKED_BYTES.fullmatch(new)}
+    return {old: new for (_, old), (_, new) in pairs if old != new}
 
 
 def replace_secrets(content: bytes, secrets: Mapping[bytes, bytes]) -> bytes:
-    """Return a content with values replaced by their fingerprints, unless they are too short or plain.
+    """Return a content with values replaced by what stands for them, unless they are too short or plain.
 
     The longest first, as one may hold another. Of more secrets than can be looked for in time, the rest stays.
     """
@@ -190,15 +219,7 @@ def _shortest(value: bytes) -> int:
 
 def _compile(patterns: Sequence[str]) -> "re2._Regexp | None":
     joined = "|".join(f"(?:{pattern})" for pattern in patterns)
-    return re2.compile(joined.encode(), _options()) if joined else None
-
-
-def _options() -> re2.Options:
-    """RE2 takes linear time whatever the pattern; Latin-1 lets every byte be a character."""
-    options = re2.Options()
-    options.encoding = re2.Options.Encoding.LATIN1
-    options.log_errors = False
-    return options
+    return re2.compile(joined.encode(), latin_options()) if joined else None
 
 
 def text(raw: bytes) -> str:
@@ -209,16 +230,3 @@ def text(raw: bytes) -> str:
 def value_of(variables: Iterable[Variable], name: bytes) -> str:
     """Return the value of a variable as text, or an empty one."""
     return next((text(value) for key, value in variables if key == name), "")
-
-
-# By RE2, in linear time: a value may have 128 kB, and be made to keep a backtracking search busy for minutes.
-SECRET_VALUES = re2.compile(
-    rb"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:[^\s/@]+@"  # a URL with a password
-    rb"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+"  # JSON web token
-    rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
-    rb"|\b(gh[pousr]_[A-Za-z0-9]{20,}|glpat-[A-Za-z0-9_-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,})"
-    rb"|\b(sk-[A-Za-z]{2,10}[0-9]{0,2}-[A-Za-z0-9_-]{16,}|sk-[A-Za-z0-9]{32,}|sk_live_[A-Za-z0-9]{16,}|hf_[A-Za-z0-9]{30,})",
-    _options(),
-)
-# Cheap: without it no value is secret.
-SECRET_HINT = re2.compile(rb"://|eyJ|PRIVATE KEY|gh[pousr]_|glpat-|xox[abprs]-|\bsk[-_]|\bhf_", _options())

@@ -22,10 +22,10 @@ from apps.diagnosis.domain.packs.current import levels_of
 from apps.diagnosis.domain.posted_logs import posted_block, posted_by
 from apps.diagnosis.domain.success_samples import with_novel_lines
 from apps.diagnosis.engine.base import Block, ExitCode, LogClassifier, Outage, Reason
-from apps.diagnosis.engine.catalogue import Catalogue, text_of
+from apps.diagnosis.engine.catalogue import Catalogue
 from apps.diagnosis.engine.compressed import opened_text
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
-from apps.diagnosis.engine.secrets import starred
+from apps.diagnosis.engine.secrets import starred_block, starred_text
 from apps.diagnosis.engine.survey import HEAD_BYTES, Survey, survey
 from apps.diagnosis.engine.tail import WHOLE_BYTES, LogError, LogMissing, LogOverwritten, LogRefused
 from apps.diagnosis.enums import Category, HarvestState, ReasonKind, Stream
@@ -172,8 +172,7 @@ def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, w
             opened_text(file, part) as descriptor,
         ):
             opened = os.fstat(file)
-            block = read_log(descriptor, part)
-            block = replace(block, data=starred(block.data), stream=stream)
+            block = replace(starred_block(descriptor, read_log(descriptor, part)), stream=stream)
             if not block.is_whole:
                 limit = None if whole or block.file_bytes - block.begin <= WHOLE_BYTES else HEAD_BYTES
                 catalogue = context.classifiers[Catalogue.name]
@@ -256,7 +255,7 @@ def evidence_of(harvest: LogHarvest, found: Diagnosis) -> list[Evidence]:
             service=hit.pattern.service[:64],
             line=hit.line,
             offset=hit.offset,
-            text=text_of(starred(hit.text.encode())),
+            text=starred_text(hit.text),
         )
         for hit in found.hits[:EVIDENCE_LIMIT]
     ]

@@ -21,7 +21,7 @@ from apps.diagnosis.domain.causes import mark_dirty
 from apps.diagnosis.domain.facts import log_paths, submission_of
 from apps.diagnosis.domain.log_access import log_access
 from apps.diagnosis.engine.remote import fetched, is_remote
-from apps.diagnosis.engine.secrets import starred
+from apps.diagnosis.engine.secrets import starred, starred_part
 from apps.diagnosis.engine.tail import WHOLE, WHOLE_BYTES, LogOverwritten, LogPart, open_log, read_back
 from apps.diagnosis.enums import ADVICE_OF, Advice, Stream, VerdictKind
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
@@ -115,8 +115,11 @@ def _start(
     left = LogExcerpt.objects.filter(harvest__job=before, stream=stream, path=path).first()
     if left is not None:
         data = left.data
-        kept = starred(os.pread(descriptor, len(data), left.first_offset))
-        return left.size_bytes if kept == data and left.size_bytes < os.fstat(descriptor).st_size else 0
+        kept = starred_part(descriptor, os.pread(descriptor, len(data), left.first_offset), left.first_offset)
+        # What was stored by an earlier version may lack stars.
+        return (
+            left.size_bytes if starred(kept) == starred(data) and left.size_bytes < os.fstat(descriptor).st_size else 0
+        )
     script, environment = submission_of(job)
     asked = job.submit_line.encode() + script + f"\n--open-mode={environment.get('SBATCH_OPEN_MODE', '')}".encode()
     if re.search(rb"--open-mode[= ]a", asked):

@@ -9,6 +9,7 @@ from apps.diagnosis.domain.known_errors.current import current_classifiers
 from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.engine.base import Block, Hit
 from apps.diagnosis.engine.diagnose import diagnose
+from apps.diagnosis.engine.secrets import starred_block
 from apps.diagnosis.engine.tail import LogError, read_back
 from apps.diagnosis.enums import Role, Stream
 from apps.jobs.models import Job
@@ -34,6 +35,6 @@ def scan_logs(*, job: Job, at: datetime) -> LogScan:
 def _read(job: Job, stream: Stream, path: str) -> Block | None:
     try:
         with open_own_log(job, stream, path, attempts_of(job)) as (descriptor, part):
-            return replace(read_back(descriptor, part), stream=stream)
+            return replace(starred_block(descriptor, read_back(descriptor, part)), stream=stream)
     except LogError:
         return None

@@ -11,6 +11,7 @@ from apps.diagnosis.domain.facts import log_paths
 from apps.diagnosis.engine.chunks import newlines
 from apps.diagnosis.engine.compressed import opened_text
 from apps.diagnosis.engine.remote import is_remote
+from apps.diagnosis.engine.secrets import starred_part
 from apps.diagnosis.engine.tail import WHOLE_BYTES, LogError, LogPart
 from apps.diagnosis.enums import HarvestState, Stream
 from apps.diagnosis.models import LogExcerpt, LogHarvest
@@ -37,7 +38,12 @@ class LogText:
     problem: str = ""
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return these bytes, as many as there are: the file may have shrunk."""
+        """Return these bytes with secrets starred, as many as there are: the file may have shrunk."""
+        begin = max(begin, self.begin)
+        return starred_part(self.descriptor, self._read(begin, end), begin)
+
+    def _read(self, begin: int, end: int) -> bytes:
+        """Return these bytes as the job wrote them."""
         begin, end = max(begin, self.begin), min(end, self.end)
         parts = []
         while begin < end and (data := os.pread(self.descriptor, end - begin, begin)):
@@ -48,7 +54,7 @@ class LogText:
     def line_start(self, offset: int, *, reach: int) -> int:
         """Return the start of the line that holds a byte, or the first byte within reach if it starts before."""
         floor = max(self.begin, offset - reach)
-        found = self.read(floor, offset).rfind(b"\n")
+        found = self._read(floor, offset).rfind(b"\n")
         return floor + found + 1 if found >= 0 else floor
 
     def number_at(self, offset: int) -> int | None:
@@ -56,7 +62,7 @@ class LogText:
         if self.first_number is None or offset - self.begin > WHOLE_BYTES:
             return None
         number, position = self.first_number, self.begin
-        while position < offset and (data := self.read(position, min(position + _STEP, offset))):
+        while position < offset and (data := self._read(position, min(position + _STEP, offset))):
             number += newlines(data)
             position += len(data)
         return number
@@ -66,7 +72,7 @@ class LogText:
         if self.first_number is None or number < self.first_number:
             return None
         left, position = number - self.first_number, self.begin
-        while position < min(self.end, self.begin + WHOLE_BYTES) and (data := self.read(position, position + _STEP)):
+        while position < min(self.end, self.begin + WHOLE_BYTES) and (data := self._read(position, position + _STEP)):
             found = newlines(data)
             if found >= left:
                 place = 0

@@ -6,6 +6,7 @@ from apps.diagnosis.domain.facts import log_paths
 from apps.diagnosis.domain.known_errors.current import current
 from apps.diagnosis.domain.log_texts import open_file_text
 from apps.diagnosis.engine.base import Block, JobFacts, Pattern
+from apps.diagnosis.engine.secrets import starred, starred_block
 from apps.diagnosis.engine.tail import LogError, LogLine, lines_of, read_around, read_back
 from apps.diagnosis.engine.verdict import WEIGHT
 from apps.diagnosis.enums import Role, Stream
@@ -48,7 +49,8 @@ def log_view(
 ) -> LogView:
     """Return the last lines of a log, those before the byte `before`, or those around the byte `at`.
 
-    What the stored excerpt holds is shown from it; else the log itself is read, under the log roots and within 1 MB.
+    What the stored excerpt holds is shown from it; else the log itself is read, under the log roots and within 1 MB,
+    and its secrets are starred.
     """
     excerpts = {Stream(row.stream): row for row in LogExcerpt.objects.filter(harvest__job=job)}
     paths = dict(log_paths(job))
@@ -86,15 +88,22 @@ def _window(view: LogView, excerpt: LogExcerpt | None, path: str, before: int | 
     try:
         with open_file_text(view.job, view.stream, path) as (descriptor, part):
             if at is not None:
-                return read_around(descriptor, at, part, lines=lines, budget_bytes=WINDOW_BYTES), ""
-            return read_back(descriptor, part, end=before, lines=lines, budget_bytes=WINDOW_BYTES), ""
+                block = read_around(descriptor, at, part, lines=lines, budget_bytes=WINDOW_BYTES)
+            else:
+                block = read_back(descriptor, part, end=before, lines=lines, budget_bytes=WINDOW_BYTES)
+            return starred_block(descriptor, block), ""
     except LogError as error:
         return (block_of(excerpt), f"{error}. Showing the stored excerpt.") if excerpt else (None, str(error))
 
 
 def block_of(excerpt: LogExcerpt) -> Block:
+    # What was stored by an earlier version may lack stars.
     return Block(
-        excerpt.data, excerpt.first_offset, excerpt.size_bytes, excerpt.first_line_number, Stream(excerpt.stream)
+        starred(excerpt.data),
+        excerpt.first_offset,
+        excerpt.size_bytes,
+        excerpt.first_line_number,
+        Stream(excerpt.stream),
     )
 
 

@@ -24,6 +24,7 @@ from apps.core.domain.background import enqueue
 from apps.diagnosis.domain.attempts import RESTARTED
 from apps.diagnosis.domain.log_access import log_access
 from apps.diagnosis.domain.log_windows import LineView, mark_lines
+from apps.diagnosis.engine.secrets import starred_block
 from apps.diagnosis.engine.tail import LogError, LogMissing, open_log, read_back
 from apps.diagnosis.enums import Stream
 from apps.jobs.domain.records import record_of
@@ -140,7 +141,7 @@ def _read(log: RunningLog, before: Seen | None) -> RunningLog:
         return replace(log, problem="The job writes to /dev/null.")
     try:
         with open_log(Path(log.path), log_access(job)) as descriptor:
-            block = read_back(descriptor, lines=LINES, budget_bytes=TAIL_BYTES)
+            block = starred_block(descriptor, read_back(descriptor, lines=LINES, budget_bytes=TAIL_BYTES))
             status = os.fstat(descriptor)
             head = os.pread(descriptor, min(HEAD_BYTES, before.size) if before else 0, 0)
             seen = Seen(status.st_ino, status.st_size, zlib.crc32(os.pread(descriptor, HEAD_BYTES, 0)))

@@ -21,6 +21,7 @@ from apps.diagnosis.engine.base import Block, Reason
 from apps.diagnosis.engine.compressed import opened_text
 from apps.diagnosis.engine.diagnose import Diagnosis
 from apps.diagnosis.engine.novelty import Baseline, baseline_of, novel_lines, sample_of
+from apps.diagnosis.engine.secrets import starred_block
 from apps.diagnosis.engine.tail import LogError, read_back
 from apps.diagnosis.enums import Confidence, HarvestState, ReasonKind, Role, Stream
 from apps.diagnosis.models import LogExcerpt, LogHarvest, SuccessSample
@@ -92,7 +93,7 @@ def _sample(job: Job, attempts: Sequence[Job], at: datetime) -> bool:
 def _read(job: Job, attempts: Sequence[Job], stream: Stream, path: str) -> Block | None:
     try:
         with open_own_log(job, stream, path, attempts) as (file, part), opened_text(file, part) as descriptor:
-            return replace(read_back(descriptor, part), stream=stream)
+            return replace(starred_block(descriptor, read_back(descriptor, part)), stream=stream)
     except LogError:
         return None
 

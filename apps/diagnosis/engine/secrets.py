@@ -1,33 +1,23 @@
-"""Keep secrets that a job printed out of what is stored of its log: the same bytes, with stars in their place."""
+"""Keep secrets out of what is stored and shown of a log: the same bytes, with stars in their place."""
 
-import re2
+import os
+from dataclasses import replace
 
-from apps.core.domain.masking import SECRET_HINT, SECRET_VALUES
+from apps.core.domain.secret_patterns import CONTEXT_BYTES, SECRET_HINT, Span, private_keys_in, secrets_in
+from apps.diagnosis.engine.base import Block
+from apps.diagnosis.engine.catalogue import text_of
 from apps.diagnosis.engine.chunks import matching_lines
-from apps.diagnosis.engine.matchers import latin_options
 
 #: Small, as each search copies what it looks at.
 _CHUNK = 4 * 1024
-#: An assignment as in a dump of the environment or a command line: `X_TOKEN=…`, `--password=…`.
-_NAMED = re2.compile(
-    rb"(?i)(?:password|passwd|passphrase|secret|token|api_?key|private_?key|credential)[A-Za-z0-9_]{0,40}="
-    rb"[\"']?([^\s\"',;&]{8,})",
-    latin_options(),
-)
-#: Cheap: without it a log has no secret.
-_HINT = re2.compile(
-    SECRET_HINT.pattern + rb"|(?i:pass|secret|token|key|credential)[A-Za-z0-9_]{0,40}=",
-    latin_options(),
-)
-#: Of a line with more of them the rest is starred.
-_MOST_OF_A_LINE = 50
 
 
 def starred(data: bytes) -> bytes:
-    """Return a log with its secrets starred: as long as before, so that offsets stay, and line by line."""
-    if not _HINT.search(data):
+    """Return a log with its secrets starred: as long as before, with the same lines, so that offsets stay."""
+    if not SECRET_HINT.search(data):
         return data
     parts, position = [], 0
+    data = _star(data, private_keys_in(data))
     while position < len(data):
         end = data.find(b"\n", min(position + _CHUNK, len(data)) - 1) + 1 or len(data)
         parts.append(_chunk(data[position:end]))
@@ -35,23 +25,39 @@ def starred(data: bytes) -> bytes:
     return b"".join(parts)
 
 
+def starred_part(descriptor: int, data: bytes, offset: int) -> bytes:
+    """Return a part of a log starred. What stands around it in the file tells whether it begins or ends in a secret."""
+    begin = max(0, offset - CONTEXT_BYTES)
+    before = os.pread(descriptor, offset - begin, begin)
+    after = os.pread(descriptor, CONTEXT_BYTES, offset + len(data))
+    if not any(SECRET_HINT.search(part) for part in (before, data, after)):
+        return data
+    return starred(before + data + after)[len(before) : len(before) + len(data)]
+
+
+def starred_text(line: str) -> str:
+    """Return a line of a log, as it is stored or shown, without its secrets."""
+    return text_of(starred(line.encode()))
+
+
+def starred_block(descriptor: int, block: Block) -> Block:
+    """Return a block of a log starred, by what stands around it in the file."""
+    return replace(block, data=starred_part(descriptor, block.data, block.offset))
+
+
 def _chunk(chunk: bytes) -> bytes:
-    for pattern in (SECRET_VALUES, _NAMED):
-        starry = bytearray(chunk)
-        for start, line in matching_lines(pattern, chunk):
-            starry[start : start + len(line)] = _line(pattern, line)
-        chunk = bytes(starry)
-    return chunk
+    starry = bytearray(chunk)
+    for start, line in matching_lines(SECRET_HINT, chunk):
+        starry[start : start + len(line)] = _star(line, secrets_in(line))
+    return bytes(starry)
 
 
-def _line(pattern: "re2._Regexp", line: bytes) -> bytes:
-    """Star what a pattern finds in a line: its group, if it has one, else all of the match."""
-    position = 0
-    for _ in range(_MOST_OF_A_LINE):
-        match = pattern.search(line, position)
-        if match is None:
-            return line
-        begin, end = match.span(1) if pattern is _NAMED else match.span()
-        line = line[:begin] + b"*" * (end - begin) + line[end:]
+def _star(data: bytes, spans: list[Span]) -> bytes:
+    """Replace all bytes of these spans by stars, except ends of lines."""
+    parts, position = [], 0
+    for begin, end in spans:
+        secret = data[begin:end]
+        lines = [b"*" * len(line) for line in secret.split(b"\n")]
+        parts += [data[position:begin], b"\n".join(lines)]
         position = end
-    return line[:position] + b"*" * (len(line) - position)
+    return b"".join((*parts, data[position:]))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from apps.diagnosis.engine.base import Block, Hit, JobFacts, LogClassifier
 from apps.diagnosis.engine.catalogue import HITS_PER_END
 from apps.diagnosis.engine.chunks import newlines
+from apps.diagnosis.engine.secrets import starred_text
 
 #: The beginning of a log, which is read together with its end.
 HEAD_BYTES = 4 * 1024 * 1024
@@ -73,7 +74,11 @@ def survey(
         lines += newlines(data)
         if time.monotonic() > deadline:
             break
-    hits = (hit for each in kept.values() for hit in (*each.first, *each.last))
+    hits = (
+        replace(hit, text=starred_text(hit.text))
+        for pattern in kept.values()
+        for hit in (*pattern.first, *pattern.last)
+    )
     return Survey(tuple(sorted(hits, key=lambda hit: hit.offset)), offset - end.begin, lines)
 
 

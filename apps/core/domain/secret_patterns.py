@@ -1,0 +1,307 @@
+"""Where a text holds secrets: one set of rules for logs, values of variables and command lines.
+
+A secret is known by its form, such as a JSON web token, or by the name before it, such as `password: …`, whatever its
+length. All searches are by RE2, or over a few bytes: a job may write what would keep a backtracking search busy for
+minutes.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterator
+
+import re2
+
+Span = tuple[int, int]
+
+
+def latin_options() -> re2.Options:
+    """RE2 takes linear time whatever the pattern; Latin-1 lets every byte be a character."""
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.log_errors = False
+    return options
+
+
+def _compile(pattern: bytes) -> "re2._Regexp":
+    return re2.compile(pattern, latin_options())
+
+
+#: With these begin tokens of GitHub, Slack, OpenAI, Hugging Face, AWS, Google, Vault, Grafana and others.
+_PREFIXES = (
+    rb"\b(?:gh[pousr]_|github_pat_|gl[a-z]{2,5}-|hf_|api_org_|sk-|ya29\.|hv[sb]\.|npm_|pypi-Ag|dckr_pat_|gl(?:c|sa)_"
+    rb"|AIza|AKCp|cmVmd|LTAI|ABSK|dapi|do[opr]_v1_|sha256~|pplx-|PMAK-|pul-|rdme_|rubygems_|sntry[su]_|shippo_|sq0atp-"
+    rb"|pscale_[a-z]+_|ntn_|xkeysib-|HRKU-AA|EZ[AT]K|EAA[MC]|p8e-|pnu_)"
+)
+#: Secrets by their form.
+SECRET_VALUES = _compile(
+    rb"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:[^\s/@]+@"  # a URL with a password
+    rb"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+)?"  # JSON web token
+    rb"|-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
+    rb"|" + _PREFIXES + rb"[A-Za-z0-9_.=+/-]{20,}"
+    rb"|xox[a-z](?:\.xox[a-z])?-[A-Za-z0-9-]{10,}|hooks\.slack\.com/[a-z]+/[A-Za-z0-9+/]{20,}"
+    rb"|\b[rs]k_(?:live|test|prod)_[A-Za-z0-9]{10,}|\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{30,}"
+    rb"|\b(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b|AGE-SECRET-KEY-1[A-Z0-9]{50,}|\b[0-9]{5,16}:AA[A-Za-z0-9_-]{33}\b"
+    rb"|\bMDA[a-z][A-Za-z0-9_-]{60,}"  # a macaroon, as dCache gives them
+)
+_FORMS = (
+    rb"://|eyJ|PRIVATE KEY|xox[a-z]|hooks\.slack|\b[rs]k_|\bSG\.|A3T|A[KSBC][IC]A|AGE-SECRET|[0-9]:AA|\bMDA|"
+    + _PREFIXES
+)
+
+_KEYS = (
+    rb"(?:access|account|api|auth|client|consumer|database|db|deploy|encryption|license|masking|master|private|security"
+    rb"|service|shared|signing|storage)[_.-]?key"
+)
+_WORDS = (
+    rb"passw(?:or)?d|passphrase|passcode|secret|token|credential|authorization|cookie|macaroon|x-(?:amz|goog)-signature|"
+    + _KEYS
+)
+# These end a name: `PROCESSING_PASS` and `PWD` are no secrets.
+_ENDS = (
+    rb"(?:auth|cert|database|db|default|ftp|http|imap|key|ldap|login|mail|mq|pg|proxy|redis|root|smtp|sql|user)"
+    rb"[_.-]?(?:pass|pwd)|\bjwt|_jwt|git(?:hub|lab)?_pat|\bcreds|_creds|_auth"
+)
+_NAME = rb"(?:(?:" + _WORDS + rb")[A-Za-z0-9_-]*|(?:" + _ENDS + rb"))"
+_QUOTED = rb"\\+\"([^\"\\]+)|\"((?:[^\"\\]|\\.)+)|'((?:[^'\\]|\\.)+)|`([^`]+)"
+_REST_OF_BARE = rb"[^\s\"'`,;&<]*)"
+_BARE = rb"([^\s\"'`,;&<>\\]" + _REST_OF_BARE
+_BARE_BUT_OPTION = rb"([^\s\"'`,;&<>\\-]" + _REST_OF_BARE
+_SCHEME = rb"(?:(?:bearer|basic|token|negotiate|digest|apikey)[ \t]+)?"
+#: `NAME=x`, `name: "x"`, `"name": "x"`, `name => 'x'`, `<name>x</name>`, `"name": "token", "value": "x"`.
+_ASSIGNED = _compile(
+    rb"(?i)" + _NAME + rb"([\\\"'`\[\]0-9]*[ \t]*"
+    rb"(?:=>|:{1,3}=|[!=]={1,2}|[?.+]?=|:|\|\||>|,?[ \t]*[\"']?value[\"']?[ \t]*[:=])[ \t]*@?)"
+    + _SCHEME + rb"(?:" + _QUOTED + rb"|" + _BARE + rb")"
+)  # fmt: skip
+#: `setenv("NAME", "x")` and `secret("x")`.
+_CALLED = _compile(rb"(?i)" + _NAME + rb"(?:\.assign)?([\"'`]?[ \t]*[,(][ \t]*)(?:" + _QUOTED + rb")")
+#: `--password x`, also as a list: `"--password", "x"`.
+_OPTION = _compile(
+    rb"(?i)(?:^|[\s\"'`\[(,])--?[A-Za-z0-9_.-]*" + _NAME + rb"([\"'`]?,?[ \t]+)"
+    rb"(?:" + _QUOTED + rb"|" + _BARE_BUT_OPTION + rb")"
+)  # fmt: skip
+#: `curl -u user:x`, `sshpass -p x`, `Cookie: a=x; b=x`, a signed URL, a bearer's token anywhere.
+_SPECIAL = _compile(
+    rb"(?i)\bcurl\b.*?[ \t](?:-u|--user|--proxy-user)[ =]?[ \t]*[\"']?[^\s:\"']+:([^\s\"']+)"
+    rb"|\bsshpass[ \t]+-p[ \t]*[\"']?([^\s\"']+)"
+    rb"|cookie[\"']?[ \t]*:[ \t]*[\"']?([^\s\"'=;]+=[^\"']+)"
+    rb"|[?&]sig=([A-Za-z0-9%/+=_-]{20,})"
+    rb"|\bbearer[ \t]+([A-Za-z0-9._~+/=-]{16,})"
+)
+#: Cheap: without it no line has a secret.
+SECRET_HINT = _compile(
+    _FORMS + rb"|(?i:passw|passphrase|passcode|secret|token|credential|authorization|cookie|macaroon|-signature"
+    rb"|sshpass|curl|[?&]sig=|bearer|" + _KEYS + rb"|" + _ENDS + rb")"
+)  # fmt: skip
+_KEY_BEGIN = re.compile(rb"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
+_KEY_END = re.compile(rb"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
+_KEY_HEADERS = (b"Proc-Type:", b"DEK-Info:", b"Comment:", b"Version:", b"Hash:")
+_KEY_TEXT = re.compile(rb"[A-Za-z0-9+/]+={0,2}|=[A-Za-z0-9+/]{4}")
+#: Lines of a key are longer than words, except the last one, which stands alone in its line.
+_SHORTEST_KEY_TEXT = 16
+_SHORT_LINES = 2
+#: The longest private key, with its two ends. A part of a log is read with so much before and after it.
+CONTEXT_BYTES = 16 * 1024
+
+#: Path to a secret, which is none itself: only under names that speak of a file, or of no secret.
+PATH = re.compile(rb"(FILE:)?(~|\.{0,2})/[^\s;]*")
+NAMES_OF_PATHS = re.compile(r"(?i)(file|path|dir|directory|home|sock|socket|cache|store|proxy|credentials?|creds)$")
+HARMLESS_NAMES = re.compile(r"(?i)^(SLURM_(?!JWT)|SBATCH_|TOKENIZERS_)")
+#: Names of what is known about a secret.
+_ABOUT = re.compile(
+    r"(?i)[_-]?(ids?|names?|len|length|size|type|count|limit|ttl|age|lifetime|exp|expir[a-z]{1,8}(?:_in|_at|_on)?|ur[il]"
+    r"|endpoint|version|issuer|audience|scopes?|kind|format|policy|manager|provider|class|fields?|header|index"
+    r"|prefix|algorithm|method|attempts?)$"
+)
+_PLURAL = re.compile(r"(?i)(token|cookie|credential|secret)s$")
+#: Stands for a secret, but is none, such as `$PASSWORD`.
+PLACEHOLDER = re.compile(
+    rb"\$(?:[A-Z_][A-Z0-9_]*|[0-9@*#]|\{[^{}]*\}|\{\{.*|\(.*)|\{\w*\}|<[\w -]*>?|%\(?\w+\)?s?|\W+|\[\w*\]"
+    rb"|<masked:[0-9a-f]{16}>"
+)
+#: Code in the lines of a traceback, such as `token = os.environ["X"]` and `password=get_password()`.
+_CODE = re.compile(
+    rb":|(?:self|cls|os|args|config|settings|options|request|kwargs)(?:\.\w|\[)|[A-Za-z_][\w.]*\(|[A-Z]\w+\["
+)
+_WORDS_OF_MESSAGES = frozenset(
+    (
+        b"a absent accepted an and apikey are authentication authorization basic bearer bytes cannot could denied "
+        b"digest disabled empty enabled negotiate "
+        b"error expired failed failure false file for found from has here in incorrect int invalid is it mismatch "
+        b"missing must no none not null off ok on one option optional or please refused rejected required revoked set "
+        b"str string the token true undefined unknown unset unsupported use used using valid value was will with wrong "
+        b"yes you your"
+    ).split()
+)
+_WORD = re.compile(rb"[A-Za-z]?[a-z]+")
+_FOLLOWED_BY_WORD = re.compile(rb"[ \t]+[A-Za-z]")
+_NAME_BACKWARDS = re.compile(rb"[A-Za-z0-9_.-]*")
+_LONGEST_NAME = 64
+#: Of a line with more of them the rest is taken for secret.
+_MOST_SECRETS = 50
+_MOST_SEARCHED_BYTES = 4_000_000
+
+
+def secrets_in(line: bytes) -> list[Span]:
+    """Return where secrets stand in a line, in order and apart from each other."""
+    return _joined([*_spans_of(SECRET_VALUES, line), *named_secrets_in(line)])
+
+
+def named_secrets_in(line: bytes) -> list[Span]:
+    """Return where secrets stand that are known by the name before them."""
+    patterns = (_ASSIGNED, _CALLED, _OPTION, _SPECIAL)
+    return _joined([span for pattern in patterns for span in _spans_of(pattern, line)])
+
+
+def _spans_of(pattern: "re2._Regexp", line: bytes) -> Iterator[Span]:
+    """Yield where a pattern finds secrets; after too many of them all that is left of the line."""
+    position, secrets = 0, 0
+    # Each search may look at all of the line.
+    for _ in range(_MOST_SECRETS + _MOST_SEARCHED_BYTES // (len(line) + 1)):
+        match = pattern.search(line, position)
+        if match is None:
+            return
+        begin, end = _span(match, pattern)
+        if pattern in (SECRET_VALUES, _SPECIAL) or _is_secret(pattern, match, line, begin, end):
+            yield begin, end
+            secrets += 1
+            position = end
+        else:
+            position = max(begin, match.start() + 1)
+        if secrets == _MOST_SECRETS:
+            break
+    if position < len(line):
+        yield position, len(line)
+
+
+def _span(match: "re2._Match", pattern: "re2._Regexp") -> Span:
+    """Return where the value of a match is: its last group that took part, else all of it."""
+    span: Span = match.span() if pattern is SECRET_VALUES else match.span(match.lastindex)
+    return span
+
+
+def _is_secret(pattern: "re2._Regexp", match: "re2._Match", line: bytes, begin: int, end: int) -> bool:
+    """Tell a secret from a placeholder, a word of a message, a path, or what is known about a secret."""
+    value, separator = line[begin:end], match[1]
+    if PLACEHOLDER.fullmatch(value) or _CODE.match(value):
+        return False
+    start = match.start()
+    before = line[max(0, start - _LONGEST_NAME) : start]
+    prefix = _prefix_length(before)
+    name = before[len(before) - prefix :] + line[start : match.start(1)][-_LONGEST_NAME:]
+    is_element = before[: len(before) - prefix].endswith(b"<")
+    if b">" in separator and b"=" not in separator and not is_element:
+        return False
+    is_option = pattern is _OPTION
+    return not (
+        _is_harmless(name.decode("latin-1"), value, is_option=is_option) or _is_prose(separator, line, begin, end)
+    )
+
+
+def _prefix_length(before: bytes) -> int:
+    """Return how much of a name stands before the word by which it was found."""
+    match = _NAME_BACKWARDS.match(before[::-1])
+    return match.end() if match else 0
+
+
+def _is_harmless(name: str, value: bytes, *, is_option: bool) -> bool:
+    if HARMLESS_NAMES.search(name) or _ABOUT.search(name):
+        return True
+    if PATH.fullmatch(value) and NAMES_OF_PATHS.search(name):
+        return True
+    if value.isdigit() and _PLURAL.search(name):
+        return True
+    is_usage = is_option and value.isupper() and value.decode("latin-1").lower() in name.lower().replace("-", "_")
+    return is_usage or value.lower().strip(b".!)]},:") in _WORDS_OF_MESSAGES or value.decode("latin-1") == name
+
+
+def _is_prose(separator: bytes, line: bytes, begin: int, end: int) -> bool:
+    """Tell whether a value is a word of a sentence, such as in `token: signature verification failed`."""
+    is_bare = line[begin - 1 : begin] not in (b'"', b"'", b"`")
+    return (
+        is_bare
+        and b":" in separator
+        and _WORD.fullmatch(line[begin:end]) is not None
+        and _FOLLOWED_BY_WORD.match(line, end) is not None
+    )
+
+
+def private_keys_in(data: bytes) -> list[Span]:
+    """Return where private keys stand, from BEGIN to END; of one that is cut off, its lines before or after that."""
+    if b"PRIVATE KEY" not in data:
+        return []
+    begins = [match.span() for match in _KEY_BEGIN.finditer(data)]
+    ends = deque(match.span() for match in _KEY_END.finditer(data))
+    spans: list[Span] = []
+    position = 0
+
+    def take_end() -> int:
+        """Take an END without its BEGIN."""
+        begin, after = ends.popleft()
+        spans.append((_first_key_line(data, position, begin), after))
+        return after
+
+    starts = [begin for begin, _ in begins[1:]] + [len(data)]
+    for (begin, after), following in zip(begins, starts, strict=False):
+        while ends and ends[0][0] < begin:
+            position = take_end()
+        limit = min(following, begin + CONTEXT_BYTES)
+        is_whole = bool(ends) and ends[0][1] <= limit
+        position = ends.popleft()[1] if is_whole else _last_key_line(data, after, limit)
+        spans.append((begin, position))
+    while ends:
+        position = take_end()
+    return _joined(spans)
+
+
+def _last_key_line(data: bytes, begin: int, limit: int) -> int:
+    """Return the end of the lines of a key that follow its first line."""
+    position = data.find(b"\n", begin, limit) + 1
+    if not position:
+        return limit if data[begin:limit].startswith(b"\\n") else begin
+    last = begin
+    while position < limit:
+        end = data.find(b"\n", position, limit) + 1 or limit
+        line = data[position:end].strip()
+        if line and not _is_key_line(line):
+            break
+        position = end
+        last = end if line else last
+    return last
+
+
+def _first_key_line(data: bytes, floor: int, end: int) -> int:
+    """Return the start of the lines of a key that stand before its last line."""
+    floor = max(floor, end - CONTEXT_BYTES)
+    first = position = data.rfind(b"\n", floor, end) + 1
+    if not position:  # all of it in one line
+        return floor
+    while position > floor:
+        start = data.rfind(b"\n", floor, position - 1) + 1 or floor
+        line = data[start:position].strip()
+        # The last line may be short, and a checksum follows it in some.
+        is_end = _KEY_TEXT.fullmatch(line) is not None and data.count(b"\n", start, end) <= _SHORT_LINES
+        if line and not is_end and not _is_key_line(line):
+            break
+        position = start
+        first = start if line else first
+    return first
+
+
+def _is_key_line(line: bytes) -> bool:
+    """Tell whether a line may stand inside a private key, whatever a logger writes before it."""
+    if any(header in line for header in _KEY_HEADERS):
+        return True
+    text = line.rstrip(b"\"',").rsplit(None, 1)[-1:]
+    return bool(text) and len(text[0]) >= _SHORTEST_KEY_TEXT and _KEY_TEXT.fullmatch(text[0]) is not None
+
+
+def _joined(spans: list[Span]) -> list[Span]:
+    """Return spans in order, those that overlap as one."""
+    joined: list[Span] = []
+    for begin, end in sorted(spans):
+        if joined and begin < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        elif begin < end:
+            joined.append((begin, end))
+    return joined
