@@ -19,6 +19,14 @@ class StaleState(DomainError):
     """The object was changed by another user; nothing was overwritten."""
 
 
+class LimitReached(DomainError):
+    """Too much was stored or requested; the message says what. `wait_seconds` is how long, if time alone helps."""
+
+    def __init__(self, message: str, *, wait_seconds: float | None = None) -> None:
+        self.wait_seconds = wait_seconds
+        super().__init__(message)
+
+
 class InvalidFields(DomainError):
     """Problems by field path: `{"stages.0.events": ["…"]}`."""
 

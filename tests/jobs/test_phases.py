@@ -11,10 +11,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.core.cache import cache
+from django.core.signing import Signer
 from django.utils import timezone
 
 from apps.accounts.enums import Role
 from apps.core.models import Event
+from apps.jobs.domain.phases import reports, tokens
 from apps.jobs.domain.phases.reports import array_of, phases_of
 from apps.jobs.domain.phases.stuck import find_stuck_phases, stuck_phases
 from apps.jobs.domain.phases.tokens import LIFETIME, new_phase_token, read_phase_token
@@ -152,6 +155,64 @@ def test_tokens_are_given_to_members_of_the_experiment(client, alps, nova):
     client.force_login(people.person("mara", (Role.LIAISON, nova)))
     unknown = body | {"request": "NOVA-9"}
     assert client.post("/api/v1/phases/tokens/", unknown, content_type="application/json").status_code == 400
+
+
+def test_tokens_of_a_user_are_limited_by_the_hour(client, alps, nova, time_machine, monkeypatch):
+    cache.clear()
+    monkeypatch.setattr(tokens, "MOST_TOKENS_AN_HOUR", 2)
+    body = {"cluster": "alps", "experiment": "NOVA"}
+
+    def create():
+        return client.post("/api/v1/phases/tokens/", body, content_type="application/json")
+
+    time_machine.move_to("2026-11-22T09:20:00+00:00", tick=False)
+    client.force_login(people.person("liu", (Role.LIAISON, nova)))
+    assert [create().status_code for _ in range(3)] == [201, 201, 429]
+    refused = create()
+    assert refused["Retry-After"] == "2400"
+    assert "You have created 2 tokens since 09:00 UTC" in refused.json()["detail"]
+    assert "Try again after 10:00 UTC" in refused.json()["detail"]
+    client.force_login(people.person("mara", (Role.LIAISON, nova)))
+    assert create().status_code == 201
+    time_machine.move_to("2026-11-22T10:00:00+00:00", tick=False)
+    client.force_login(people.person("liu", (Role.LIAISON, nova)))
+    assert create().status_code == 201
+
+
+def test_a_token_ends_with_the_role_of_its_maker(client, alps, nova):
+    liu = people.person("liu", (Role.LIAISON, nova))
+    client.force_login(liu)
+    body = {"cluster": "alps", "experiment": "NOVA"}
+    token = client.post("/api/v1/phases/tokens/", body, content_type="application/json").json()["token"]
+    client.logout()
+    phase = {"name": "reco", "started_at": int(time.time())}
+    assert post(client, token, [phase]).status_code == 200
+    liu.is_active = False
+    liu.save()
+    assert post(client, token, [phase]).status_code == 401
+    liu.is_active = True
+    liu.save()
+    assert post(client, token, [phase]).status_code == 200
+    liu.memberships.all().delete()
+    answer = post(client, token, [phase])
+    assert (answer.status_code, "no longer has a role" in answer.json()["detail"]) == (401, True)
+
+
+def test_a_token_of_an_earlier_version_is_still_read(alps, nova):
+    content = (alps.pk, nova.pk, "NOVA-1", "reco", "label", int(time.time()))
+    token = read_phase_token(Signer(salt="opsportal.phases").sign_object(content), at=timezone.now())
+    assert (token.label, token.maker) == ("label", 0)
+
+
+def test_phases_of_one_array_are_limited_but_their_ends_are_stored(client, alps, nova, monkeypatch):
+    monkeypatch.setattr(reports, "MOST_OF_AN_ARRAY", 3)
+    token, now = token_of(alps, nova), int(time.time())
+    phases = [{"name": f"p{number}", "started_at": now - 60} for number in range(4)]
+    assert post(client, token, phases[:2], job_id="4711_1").json()["new"] == 2
+    answer = post(client, token, phases, job_id="4711_2").json()
+    assert (answer["new"], answer["rejected"]) == (1, 3)
+    assert answer["problems"][0]["reason"] == "The jobs of this array have reported 3 phases already."
+    assert post(client, token, [phases[0] | {"ended_at": now}], job_id="4711_1").json()["changed"] == 1
 
 
 def test_the_page_of_a_job_shows_its_phases_and_where_it_failed(client, alps, nova):

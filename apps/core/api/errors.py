@@ -1,5 +1,6 @@
 """Error responses of the API."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
-from apps.core.errors import DomainError, InvalidFields, InvalidTransition, NotAllowed, StaleState
+from apps.core.errors import DomainError, InvalidFields, InvalidTransition, LimitReached, NotAllowed, StaleState
 
 _STATUS = {
     NotAllowed: status.HTTP_403_FORBIDDEN,
@@ -40,8 +41,18 @@ def problems(errors: Any, path: str = "") -> dict[str, list[str]]:
     return found
 
 
+def _limit_answer(error: LimitReached) -> APIException:
+    """Return 429 with the header Retry-After for a limit that passes, else 413."""
+    if error.wait_seconds is None:
+        return TooLarge(str(error))
+    answer = APIException(str(error))
+    answer.status_code = status.HTTP_429_TOO_MANY_REQUESTS
+    answer.wait = max(1, math.ceil(error.wait_seconds))  # type: ignore[attr-defined]
+    return answer
+
+
 def handle_error(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Map a `DomainError` to 403, 409 or 400 and a large body to 413; leave other errors to DRF."""
+    """Map a `DomainError` to 403, 409, 413, 429 or 400 and a large body to 413; leave other errors to DRF."""
     if isinstance(error, InvalidFields):
         error = ValidationError(error.problems)
     elif isinstance(error, DomainError):
@@ -49,6 +60,8 @@ def handle_error(error: Exception, context: dict[str, Any]) -> Response | None:
         answer.status_code = _STATUS.get(type(error), status.HTTP_400_BAD_REQUEST)
         if isinstance(error, StaleState) and "If-Match" in context["request"].headers:
             answer.status_code = status.HTTP_412_PRECONDITION_FAILED
+        if isinstance(error, LimitReached):
+            answer = _limit_answer(error)
         error = answer
     elif isinstance(error, RequestDataTooBig):
         error = TooLarge()

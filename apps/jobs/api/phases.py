@@ -22,7 +22,7 @@ from apps.core.api.views import StrictView
 from apps.core.domain.tokens import bearer_token
 from apps.jobs.api.serializers import RecordProblemReader
 from apps.jobs.domain.phases.reports import StoredPhases, store_phases
-from apps.jobs.domain.phases.tokens import LIFETIME, PhaseToken, new_phase_token, read_phase_token
+from apps.jobs.domain.phases.tokens import LIFETIME, PhaseToken, issue_phase_token, maker_has_role, read_phase_token
 from apps.production.models import Request as ProductionRequest
 
 #: Phases of one report: what a job has gathered while it could not reach the portal.
@@ -39,6 +39,10 @@ class PhaseTokenAuthentication(BaseAuthentication):
         token = read_phase_token(text, at=timezone.now())
         if token is None:
             raise AuthenticationFailed("This is no valid token for phases, or it has expired.")
+        if not maker_has_role(token):
+            raise AuthenticationFailed(
+                "The user who created this token no longer has a role in its experiment. Create another token."
+            )
         return AnonymousUser(), token
 
     def authenticate_header(self, request: Request) -> str:
@@ -133,7 +137,12 @@ class PhaseTokensView(ApiView):
         if key and not ProductionRequest.objects.filter(key=key, experiment=experiment).exists():
             raise ValidationError({"request": ["This experiment has no such request."]})
         at = timezone.now()
-        token = new_phase_token(
-            cluster=given["cluster"].pk, experiment=experiment.pk, request_key=key, stage=given["stage"], at=at
+        token = issue_phase_token(
+            user=request.user,
+            cluster=given["cluster"].pk,
+            experiment=experiment.pk,
+            request_key=key,
+            stage=given["stage"],
+            at=at,
         )
         return Response(PhaseTokenReader({"token": token, "expires_at": at + LIFETIME}).data, status=201)

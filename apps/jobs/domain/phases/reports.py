@@ -22,6 +22,8 @@ from apps.jobs.models import Job, JobPhase
 
 #: Phases of one job; a job that reports more of them counts events, not phases.
 MOST_OF_A_JOB = 500
+#: Phases of the jobs of one array, and so of one token.
+MOST_OF_AN_ARRAY = 200_000
 _KNOWN = ("name", "started_at", "ended_at", "exit_code", "cpu_seconds")
 _LONGEST = timedelta(days=90)
 #: Of a phase: more than any has, and small enough to be added up.
@@ -59,6 +61,7 @@ def store_phases(
     done, ended = StoredPhases(), set()
     mine = JobPhase.objects.filter(cluster=token.cluster, job_id=job_id, token_label=token.label)
     known = {(row.name, row.started_at): row for row in mine}
+    room = MOST_OF_AN_ARRAY - JobPhase.objects.filter(token_label=token.label, array_id=array).count()
     for number, raw in enumerate(phases, start=1):
         try:
             given = _phase_from(raw, at)
@@ -69,6 +72,8 @@ def store_phases(
         row = known.get(key)
         if row is None and len(known) >= MOST_OF_A_JOB:
             done.problems.append((number, f"The job has reported {MOST_OF_A_JOB} phases already."))
+        elif row is None and done.new >= room:
+            done.problems.append((number, f"The jobs of this array have reported {MOST_OF_AN_ARRAY:,} phases already."))
         elif row is None:
             known[key] = JobPhase.objects.create(
                 cluster_id=token.cluster,

@@ -8,16 +8,26 @@ import secrets
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, timedelta
 
+from django.core.cache import cache
 from django.core.signing import BadSignature, Signer
+
+from apps.accounts.models import User
+from apps.accounts.permissions import scope_of
+from apps.core.errors import LimitReached
 
 #: Longer than any job waits and runs.
 LIFETIME = timedelta(days=90)
+#: Tokens that a user can create in an hour. Each counts for a whole job array.
+MOST_TOKENS_AN_HOUR = 60
 _SALT = "opsportal.phases"
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseToken:
-    """What a token says: primary keys of cluster and experiment; `label` tells tokens apart."""
+    """What a token says: primary keys of cluster and experiment; `label` tells tokens apart.
+
+    `maker` is the user who created it; 0 is the portal, or a version before tokens named their makers.
+    """
 
     cluster: int
     experiment: int
@@ -25,17 +35,43 @@ class PhaseToken:
     stage: str
     label: str
     issued_at: int
+    maker: int = 0
 
     @property
     def expires_at(self) -> datetime:
         return datetime.fromtimestamp(self.issued_at, UTC) + LIFETIME
 
 
+def issue_phase_token(*, user: User, cluster: int, experiment: int, request_key: str, stage: str, at: datetime) -> str:
+    """Return a token of a user, which ends with the user's role. Raises `LimitReached` after many in an hour."""
+    hour = at.replace(minute=0, second=0, microsecond=0)
+    key = f"phase-tokens:{user.pk}:{hour:%Y%m%d%H}"
+    cache.add(key, 0, timeout=3600)
+    if cache.incr(key) > MOST_TOKENS_AN_HOUR:
+        following = hour + timedelta(hours=1)
+        raise LimitReached(
+            f"You have created {MOST_TOKENS_AN_HOUR} tokens since {hour:%H:%M} UTC, the most in an hour."
+            f" Try again after {following:%H:%M} UTC.",
+            wait_seconds=(following - at).total_seconds(),
+        )
+    return new_phase_token(
+        cluster=cluster, experiment=experiment, request_key=request_key, stage=stage, at=at, maker=user.pk
+    )
+
+
 def new_phase_token(
-    *, cluster: int, experiment: int, at: datetime, request_key: str = "", stage: str = "", label: str = ""
+    *,
+    cluster: int,
+    experiment: int,
+    at: datetime,
+    request_key: str = "",
+    stage: str = "",
+    label: str = "",
+    maker: int = 0,
 ) -> str:
     """Return a token for a job that has not started yet. With a `label`, the same arguments give the same token."""
-    token = PhaseToken(cluster, experiment, request_key, stage, label or secrets.token_urlsafe(12), int(at.timestamp()))
+    label = label or secrets.token_urlsafe(12)
+    token = PhaseToken(cluster, experiment, request_key, stage, label, int(at.timestamp()), maker)
     return Signer(salt=_SALT).sign_object(astuple(token))
 
 
@@ -46,3 +82,10 @@ def read_phase_token(text: str, *, at: datetime) -> PhaseToken | None:
     except (BadSignature, TypeError, ValueError):
         return None
     return token if at < token.expires_at else None
+
+
+def maker_has_role(token: PhaseToken) -> bool:
+    """Return whether the user who created a token may still see its experiment; the portal always may."""
+    if not token.maker:
+        return True
+    return scope_of(User.objects.filter(pk=token.maker).first()).sees(token.experiment)
