@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
+from apps.diagnosis.domain.posted_logs import delete_unknown
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, PostedLog
 
 BATCH = 1000
@@ -13,8 +14,9 @@ BATCH = 1000
 def delete_expired(*, at: datetime, batches: int = 100) -> int:
     """Delete excerpts that were read more than `LOG_EXCERPT_DAYS` ago, with their evidence; return how many.
 
-    Each batch is a transaction. What is left after so many is deleted the next time.
+    Each batch is a transaction. What is left after so many is deleted the next time. Posts for unknown jobs go too.
     """
+    delete_unknown(at=at)
     if not settings.LOG_EXCERPT_DAYS:
         return 0
     before = at - timedelta(days=settings.LOG_EXCERPT_DAYS)

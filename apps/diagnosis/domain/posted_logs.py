@@ -1,25 +1,36 @@
 """Ends of logs that jobs post with their token: for jobs whose logs no worker can read."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import zstandard
+from django.conf import settings
 from django.db import transaction
+from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Subquery, Sum, Value
+from django.db.models.functions import Coalesce, Greatest, Length
 
-from apps.core.errors import NotAllowed
+from apps.archive.models import ArchivedJob
+from apps.core.errors import LimitReached, NotAllowed
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.secrets import starred
 from apps.diagnosis.enums import Stream
 from apps.diagnosis.models import PostedLog
 from apps.jobs.domain.phases.reports import array_of, check_array
 from apps.jobs.domain.phases.tokens import PhaseToken
-from apps.jobs.models import Job
+from apps.jobs.models import Collection, Job
 
 #: The largest end of a log that is taken.
 MOST_BYTES = 1024 * 1024
 #: So many posts of one log are kept, the newest; and so many of one job array.
 MOST_OF_A_LOG = 3
 MOST_OF_AN_ARRAY = 20_000
+#: What the posts of one token, and those for one experiment within a day, may take, compressed.
+MOST_BYTES_OF_A_TOKEN = 256 * 1024 * 1024
+MOST_BYTES_A_DAY = 2 * 1024 * 1024 * 1024
+#: A post counts as so much at least: its row needs room too.
+_ROW_BYTES = 4096
+_DAY = timedelta(days=1)
+_SIZE = Coalesce(Sum(Greatest(Length("compressed"), Value(_ROW_BYTES))), Value(0))
 #: Clocks of worker nodes and of the portal differ, and a job may post what it wrote last when it has ended.
 _AHEAD, _AFTER = timedelta(minutes=1), timedelta(minutes=5)
 
@@ -30,14 +41,14 @@ def store_posted_log(
 ) -> PostedLog:
     """Keep the end of a log that begins at a byte; of repeated posts the newest ones stay.
 
-    Raises `NotAllowed` if the token is that of another job array, or that array has posted too many.
+    Raises `NotAllowed` if the token is that of another job array, and `LimitReached` if that array, or the jobs of
+    the experiment within a day, have posted too much.
     """
     check_array(token=token, job_id=job_id)
     array, posted = array_of(job_id), PostedLog.objects.filter(token_label=token.label)
     if posted.exclude(array_id=array).exists():
         raise NotAllowed("This token is in use by another job array. Each needs its own.")
-    if posted.count() >= MOST_OF_AN_ARRAY:
-        raise NotAllowed(f"The jobs of this array have posted {MOST_OF_AN_ARRAY:,} logs already.")
+    _check_limits(posted, token, at)
     row = PostedLog.objects.create(
         cluster_id=token.cluster,
         job_id=job_id,
@@ -52,6 +63,55 @@ def store_posted_log(
     same = posted.filter(cluster=token.cluster, job_id=job_id, stream=stream).order_by("-posted_at", "-pk")
     PostedLog.objects.filter(pk__in=list(same.values_list("pk", flat=True)[MOST_OF_A_LOG:])).delete()
     return row
+
+
+def _check_limits(posted: QuerySet[PostedLog], token: PhaseToken, at: datetime) -> None:
+    """Raise `LimitReached` if the posts of a token, or of its experiment within a day, are too many or too large."""
+    of_token = posted.aggregate(logs=Count("pk"), size=_SIZE)
+    if of_token["logs"] >= MOST_OF_AN_ARRAY:
+        raise LimitReached(f"The jobs of this array have posted {MOST_OF_AN_ARRAY:,} logs already.")
+    if of_token["size"] >= MOST_BYTES_OF_A_TOKEN:
+        raise LimitReached(
+            f"The logs that the jobs of this array have posted take {_megabytes(of_token['size'])} MB compressed. The"
+            f" limit of a token is {_megabytes(MOST_BYTES_OF_A_TOKEN)} MB{_until_deleted()}."
+        )
+    of_day = PostedLog.objects.filter(experiment=token.experiment, posted_at__gt=at - _DAY).aggregate(
+        size=_SIZE, oldest=Min("posted_at")
+    )
+    if of_day["size"] >= MOST_BYTES_A_DAY:
+        until = of_day["oldest"] + _DAY
+        raise LimitReached(
+            f"The logs that jobs of this experiment have posted within a day take {_megabytes(of_day['size']):,} MB"
+            f" compressed. The limit is {_megabytes(MOST_BYTES_A_DAY):,} MB. Try again after"
+            f" {until.astimezone(UTC):%d %b %Y %H:%M} UTC.",
+            wait_seconds=(until - at).total_seconds(),
+        )
+
+
+def _megabytes(size: int) -> int:
+    return size // 1024**2
+
+
+def _until_deleted() -> str:
+    days = settings.LOG_EXCERPT_DAYS
+    return f"; posts are deleted after {days} days" if days else ""
+
+
+def delete_unknown(*, at: datetime) -> int:
+    """Delete posts of a day ago or more for jobs that neither accounting nor capture knows; return how many.
+
+    Accounting knows a job once it has ended and its records were collected, so a day counts only as far as these are.
+    """
+    collected = Collection.objects.filter(cluster=OuterRef("cluster")).values("collected_until")
+    jobs = Job.objects.filter(cluster=OuterRef("cluster"), job_id=OuterRef("job_id"), experiment=OuterRef("experiment"))
+    captured = ArchivedJob.objects.filter(
+        Q(job_id=OuterRef("job_id")) | Q(job_id=OuterRef("array_id")),
+        Q(experiment=None) | Q(experiment=OuterRef("experiment")),
+        cluster=OuterRef("cluster"),
+    )
+    old = PostedLog.objects.filter(posted_at__lt=at - _DAY)
+    old = old.filter(posted_at__lt=Coalesce(Subquery(collected), Value(at)) - _DAY)
+    return old.exclude(Exists(jobs)).exclude(Exists(captured)).delete()[0]
 
 
 def posted_by(jobs: Sequence[Job]) -> dict[int, dict[Stream, PostedLog]]:
