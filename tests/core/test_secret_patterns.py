@@ -43,6 +43,10 @@ https://store.example/f?sv=1&sig=§aB3dE5gH7jK9mN1pQ3sT5vW7yZ%3D§&se=2
 used bearer §aB3dE5gH7jK9mN1pQ3sT5vW7yZ§ now
 user's password: §hunter2§
 log4j: token=§x§;next=1
+{"jwt": "§x§"}
+AWS_SECRET_ACCESS_KEY=§/aB3/xyz+Q§
+DB_PASSWORD=§42§
+SLURM_JWT=§x§
 """
 FORMS = [
     f"ghp_{MIXED}",
@@ -91,6 +95,13 @@ SLURM_ACCESS_KEY_RANK=3 TOKENIZERS_PARALLELISM=false
 https://door.example:8443/a@b
 API_TOKEN=<masked:0123456789abcdef>
 task-1234-abcdefgh sk-learn hf_hub
+gir1.2-glib-2.0_1.74.0-3_amd64.deb glibc-2.34-60.el9.x86_64
+npm_package_config_registry_of_the_project
+2026-05-09 07:29:24 status installed python3-jwt:all 2.6.0-1
+Using token: /run/user/1000/bt_u1000 from cvmfs
+client_auth=munge, http_auth: 1
+environment = "PHASE_TOKEN=$ENV(PHASE_TOKEN)"
+a wrong token, `413` for a large body
 """
 
 

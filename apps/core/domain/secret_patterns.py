@@ -26,26 +26,33 @@ def _compile(pattern: bytes) -> "re2._Regexp":
     return re2.compile(pattern, latin_options())
 
 
-#: With these begin tokens of GitHub, Slack, OpenAI, Hugging Face, AWS, Google, Vault, Grafana and others.
+#: With these begin tokens of letters and digits, such as those of GitHub, Hugging Face, npm and Grafana.
 _PREFIXES = (
-    rb"\b(?:gh[pousr]_|github_pat_|gl[a-z]{2,5}-|hf_|api_org_|sk-|ya29\.|hv[sb]\.|npm_|pypi-Ag|dckr_pat_|gl(?:c|sa)_"
-    rb"|AIza|AKCp|cmVmd|LTAI|ABSK|dapi|do[opr]_v1_|sha256~|pplx-|PMAK-|pul-|rdme_|rubygems_|sntry[su]_|shippo_|sq0atp-"
-    rb"|pscale_[a-z]+_|ntn_|xkeysib-|HRKU-AA|EZ[AT]K|EAA[MC]|p8e-|pnu_)"
+    rb"\b(?:gh[pousr]_|hf_|api_org_|npm_|AKCp|cmVmd|LTAI|glc_|dapi|do[opr]_v1_|pplx-|pul-|rdme_|rubygems_|sntryu_"
+    rb"|shippo_[a-z]{4}_|ntn_|EZ[AT]K|EAA[MC]|pnu_)"
+)
+#: With these begin tokens of other characters too, such as those of GitLab, Google, Vault, PyPI and OpenShift.
+_PREFIXES_OF_ANY = (
+    rb"\b(?:github_pat_|gl(?:pat|dt|rtr?|cbt|ptt|ft|imt|agent|oas|soat|ffct)-|ya29\.|AIza|hv[sb]\.|pypi-Ag|dckr_pat_"
+    rb"|glsa_|sha256~|ABSK|PMAK-|sntrys_|sq0atp-|pscale_[a-z]+_|xkeysib-|HRKU-AA|p8e-)"
 )
 #: Secrets by their form.
 SECRET_VALUES = _compile(
     rb"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:[^\s/@]+@"  # a URL with a password
     rb"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+)?"  # JSON web token
     rb"|-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
-    rb"|" + _PREFIXES + rb"[A-Za-z0-9_.=+/-]{20,}"
+    rb"|" + _PREFIXES + rb"[A-Za-z0-9]{20,}|" + _PREFIXES_OF_ANY + rb"[A-Za-z0-9_.=+/-]{20,}"
+    rb"|\bsk-[A-Za-z]{2,10}[0-9]{0,2}-[A-Za-z0-9_-]{16,}|\bsk-[A-Za-z0-9]{32,}"
     rb"|xox[a-z](?:\.xox[a-z])?-[A-Za-z0-9-]{10,}|hooks\.slack\.com/[a-z]+/[A-Za-z0-9+/]{20,}"
     rb"|\b[rs]k_(?:live|test|prod)_[A-Za-z0-9]{10,}|\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{30,}"
     rb"|\b(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b|AGE-SECRET-KEY-1[A-Z0-9]{50,}|\b[0-9]{5,16}:AA[A-Za-z0-9_-]{33}\b"
     rb"|\bMDA[a-z][A-Za-z0-9_-]{60,}"  # a macaroon, as dCache gives them
 )
 _FORMS = (
-    rb"://|eyJ|PRIVATE KEY|xox[a-z]|hooks\.slack|\b[rs]k_|\bSG\.|A3T|A[KSBC][IC]A|AGE-SECRET|[0-9]:AA|\bMDA|"
+    rb"://|eyJ|PRIVATE KEY|xox[a-z]|hooks\.slack|\b[rs]k[-_]|\bSG\.|A3T|A[KSBC][IC]A|AGE-SECRET|[0-9]:AA|\bMDA|"
     + _PREFIXES
+    + rb"|"
+    + _PREFIXES_OF_ANY
 )
 
 _KEYS = (
@@ -59,7 +66,7 @@ _WORDS = (
 # These end a name: `PROCESSING_PASS` and `PWD` are no secrets.
 _ENDS = (
     rb"(?:auth|cert|database|db|default|ftp|http|imap|key|ldap|login|mail|mq|pg|proxy|redis|root|smtp|sql|user)"
-    rb"[_.-]?(?:pass|pwd)|\bjwt|_jwt|git(?:hub|lab)?_pat|\bcreds|_creds|_auth"
+    rb"[_.-]?(?:pass|pwd)|(?:^|[\s\"'{,;&?(_])jwt|git(?:hub|lab)?_pat|\bcreds|_creds|_auth"
 )
 _NAME = rb"(?:(?:" + _WORDS + rb")[A-Za-z0-9_-]*|(?:" + _ENDS + rb"))"
 _QUOTED = rb"\\+\"([^\"\\]+)|\"((?:[^\"\\]|\\.)+)|'((?:[^'\\]|\\.)+)|`([^`]+)"
@@ -74,7 +81,7 @@ _ASSIGNED = _compile(
     + _SCHEME + rb"(?:" + _QUOTED + rb"|" + _BARE + rb")"
 )  # fmt: skip
 #: `setenv("NAME", "x")` and `secret("x")`.
-_CALLED = _compile(rb"(?i)" + _NAME + rb"(?:\.assign)?([\"'`]?[ \t]*[,(][ \t]*)(?:" + _QUOTED + rb")")
+_CALLED = _compile(rb"(?i)" + _NAME + rb"([\"'][ \t]*,[ \t]*|(?:\.assign)?[ \t]*\([ \t]*)(?:" + _QUOTED + rb")")
 #: `--password x`, also as a list: `"--password", "x"`.
 _OPTION = _compile(
     rb"(?i)(?:^|[\s\"'`\[(,])--?[A-Za-z0-9_.-]*" + _NAME + rb"([\"'`]?,?[ \t]+)"
@@ -113,10 +120,17 @@ _ABOUT = re.compile(
     r"|endpoint|version|issuer|audience|scopes?|kind|format|policy|manager|provider|class|fields?|header|index"
     r"|prefix|algorithm|method|attempts?)$"
 )
+#: A path that no secret looks like, whatever its name.
+_SYSTEM_PATH = re.compile(
+    rb"/(?:afs|cvmfs|data|dev|eos|etc|home|opt|pnfs|root|run|scratch|srv|tmp|usr|var)(?:/[\w.@~-]+)+"
+)
+_PASSWORD = re.compile(r"(?i)pass|pwd")
+#: Longer numbers may be a secret, except as a password, where all may.
+_LONGEST_NUMBER = 3
 _PLURAL = re.compile(r"(?i)(token|cookie|credential|secret)s$")
 #: Stands for a secret, but is none, such as `$PASSWORD`.
 PLACEHOLDER = re.compile(
-    rb"\$(?:[A-Z_][A-Z0-9_]*|[0-9@*#]|\{[^{}]*\}|\{\{.*|\(.*)|\{\w*\}|<[\w -]*>?|%\(?\w+\)?s?|\W+|\[\w*\]"
+    rb"\$(?:[A-Z_][A-Z0-9_]*|[0-9@*#]|\{[^{}]*\}|\{\{.*|\w*\(.*)|\{\w*\}|<[\w -]*>?|%\(?\w+\)?s?|\W+|\[\w*\]"
     rb"|<masked:[0-9a-f]{16}>"
 )
 #: Code in the lines of a traceback, such as `token = os.environ["X"]` and `password=get_password()`.
@@ -126,11 +140,11 @@ _CODE = re.compile(
 _WORDS_OF_MESSAGES = frozenset(
     (
         b"a absent accepted an and apikey are authentication authorization basic bearer bytes cannot could denied "
-        b"digest disabled empty enabled negotiate "
-        b"error expired failed failure false file for found from has here in incorrect int invalid is it mismatch "
-        b"missing must no none not null off ok on one option optional or please refused rejected required revoked set "
-        b"str string the token true undefined unknown unset unsupported use used using valid value was will with wrong "
-        b"yes you your"
+        b"digest disabled empty enabled error expired failed failure false file for found from gsi has here "
+        b"idtoken idtokens in incorrect int invalid is it kerberos krb5 ldap mismatch missing munge must negotiate "
+        b"no none not null oauth off oidc ok on one only option optional or please refused rejected required "
+        b"revoked scitoken scitokens set ssl str string the tls token true undefined unknown unset unsupported use "
+        b"used using valid value was will with wrong x509 yes you your"
     ).split()
 )
 _WORD = re.compile(rb"[A-Za-z]?[a-z]+")
@@ -209,7 +223,9 @@ def _is_harmless(name: str, value: bytes, *, is_option: bool) -> bool:
         return True
     if PATH.fullmatch(value) and NAMES_OF_PATHS.search(name):
         return True
-    if value.isdigit() and _PLURAL.search(name):
+    if _SYSTEM_PATH.fullmatch(value):
+        return True
+    if value.isdigit() and (_PLURAL.search(name) or (len(value) <= _LONGEST_NUMBER and not _PASSWORD.search(name))):
         return True
     is_usage = is_option and value.isupper() and value.decode("latin-1").lower() in name.lower().replace("-", "_")
     return is_usage or value.lower().strip(b".!)]},:") in _WORDS_OF_MESSAGES or value.decode("latin-1") == name
