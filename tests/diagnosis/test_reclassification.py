@@ -1,5 +1,6 @@
 """Re-classification: a preview that changes nothing, then batches that a kill interrupts and that go on."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -60,6 +61,38 @@ def test_harvests_are_locked_before_verdicts_are_read(run, approver, at):
     texts = [query["sql"] for query in seen]
     locked = next(i for i, sql in enumerate(texts) if "diagnosis_logharvest" in sql and "FOR UPDATE" in sql)
     assert locked < next(i for i, sql in enumerate(texts) if "diagnosis_verdict" in sql and "machine_verdict" in sql)
+
+
+def test_one_run_at_a_time(run, client, approver, at):
+    client.force_login(approver)
+    answer = client.post(reverse("diagnosis:reclassifications"), {"days": "7"}, follow=True)
+    expected = f"Run {run.pk} of {approver} is previewing. Wait until it has finished, or cancel it."
+    assert expected in answer.content.decode()
+    assert Reclassification.objects.count() == 1
+    work(run, at)
+    second = reclassification.start_preview(since=at - timedelta(days=1), by=approver, at=at)
+    with pytest.raises(reclassification.AlreadyRunning, match="previewing"):
+        reclassification.apply_run(run=run, by=approver, at=at)
+    reclassification.cancel_run(run=second, by=approver, at=at)
+    reclassification.apply_run(run=run, by=approver, at=at)
+    with pytest.raises(reclassification.AlreadyRunning, match="applying"):
+        reclassification.start_preview(since=at, by=approver, at=at)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_six_previews_at_once_one_begins(approver, at):
+    def start(_):
+        try:
+            reclassification.start_preview(since=at, by=approver, at=at)
+        except reclassification.AlreadyRunning:
+            return False
+        finally:
+            connection.close()
+        return True
+
+    with ThreadPoolExecutor(6) as threads:
+        assert sum(threads.map(start, range(6))) == 1
+    assert Reclassification.objects.count() == 1
 
 
 def test_killed_batch_leaves_nothing_and_is_done_again(run, approver, at, monkeypatch):

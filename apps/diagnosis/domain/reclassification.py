@@ -11,8 +11,9 @@ from apps.accounts.models import Principal
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.background import enqueue
 from apps.core.domain.events import publish
+from apps.core.domain.locks import lock_for_this_transaction
 from apps.core.domain.workflow import move
-from apps.core.errors import NotAllowed
+from apps.core.errors import DomainError, NotAllowed
 from apps.diagnosis.domain.analyses import evidence_of
 from apps.diagnosis.domain.decisions import Decision, store_verdicts
 from apps.diagnosis.domain.facts import facts_for_logs, facts_of, outages_during_job
@@ -33,10 +34,15 @@ LOST = timedelta(seconds=90)
 TASK = "apps.diagnosis.tasks.reclassify_batch"
 
 
+class AlreadyRunning(DomainError):
+    """A re-classification is under way; the message says which."""
+
+
 @transaction.atomic
 def start_preview(*, since: datetime, by: Principal, at: datetime) -> Reclassification:
-    """Start a preview over the verdicts on jobs that ended since a time. Raises `NotAllowed`."""
+    """Start a preview over the verdicts on jobs that ended since a time. Raises `NotAllowed`, `AlreadyRunning`."""
     _check_may_reclassify(by)
+    _check_none_runs()
     verdicts = Verdict.objects.filter(ended_at__gte=since)
     run = Reclassification.objects.create(
         since=since,
@@ -55,9 +61,10 @@ def start_preview(*, since: datetime, by: Principal, at: datetime) -> Reclassifi
 def apply_run(*, run: Reclassification, by: Principal, at: datetime) -> None:
     """Run it again over the same verdicts, storing what changes.
 
-    Raises `NotAllowed`, `InvalidTransition`, `StaleState`.
+    Raises `NotAllowed`, `AlreadyRunning`, `InvalidTransition`, `StaleState`.
     """
     _check_may_reclassify(by)
+    _check_none_runs()
     zero: dict[str, Any] = {"position": 0, "judged": 0, "changed": 0, "moves": {}, "worked_at": at}
     move(run, to=ReclassificationState.APPLYING, transitions=RECLASSIFICATION_MOVES, **zero)
     publish(kind="reclassification.applied", target=run, by=by, at=at)
@@ -75,6 +82,15 @@ def cancel_run(*, run: Reclassification, by: Principal, at: datetime) -> None:
 def _check_may_reclassify(by: Principal) -> None:
     if not may_edit_catalogue(by):
         raise NotAllowed("Only approvers and admins of the OPG can re-classify history.")
+
+
+def _check_none_runs() -> None:
+    """Raise `AlreadyRunning` if a run is under way; until this transaction ends, no other begins."""
+    lock_for_this_transaction("reclassification")
+    run = Reclassification.objects.filter(state__in=RECLASSIFYING).first()
+    if run is not None:
+        state = run.get_state_display().lower()
+        raise AlreadyRunning(f"Run {run.pk} of {run.by} is {state}. Wait until it has finished, or cancel it.")
 
 
 @transaction.atomic

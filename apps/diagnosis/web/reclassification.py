@@ -38,7 +38,8 @@ def reclassifications(request: AuthenticatedRequest) -> HttpResponse:
     form = SinceForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         at = timezone.now()
-        return redirect(start_preview(since=at - timedelta(days=form.cleaned_data["days"]), by=request.user, at=at))
+        with show_errors(request):
+            return redirect(start_preview(since=at - timedelta(days=form.cleaned_data["days"]), by=request.user, at=at))
     context = {"form": form, "runs": Reclassification.objects.all()[:SHOWN]}
     return render(request, "diagnosis/reclassifications.html", context, status=400 if form.errors else 200)
 
