@@ -1,9 +1,14 @@
 """The page of a log: opens at the cause, folds, searches, steps, permalinks; hostile and huge logs."""
 
 import gzip
+import time
+from unittest import mock
 
 import pytest
 
+from apps.accounts.models import User
+from apps.core.domain import expression_runs
+from apps.core.domain.bounded import BudgetExceeded
 from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.domain.log_page.page import PageQuery, log_page
 from apps.diagnosis.domain.log_page.rows import Fold, Line
@@ -11,6 +16,7 @@ from apps.diagnosis.domain.log_page.search import MOST_MATCHES, Search, search_l
 from apps.diagnosis.domain.log_texts import LogText, open_log_text
 from apps.diagnosis.enums import Stream
 from apps.diagnosis.models import LogHarvest
+from tests.diagnosis import slow_expressions
 
 EVENTS = "".join(
     f"Begin processing the {n}th record. run: 32480\n" + ("DEBUG cache hit\n" if n % 3 == 0 else "") for n in range(900)
@@ -42,8 +48,8 @@ def read(make_job, at):
     return make
 
 
-def page_of(job, stream=None, **query):
-    return log_page(job, stream=stream, query=PageQuery(**query))
+def page_of(job, stream=None, user=None, **query):
+    return log_page(job, user=user or User(pk=1), stream=stream, query=PageQuery(**query))
 
 
 def rows_of(page):
@@ -111,15 +117,35 @@ def test_search_counts_all_matches_and_steps_through_them(read):
     assert page_of(job, search=Search("x*", regex=True)).invalid
 
 
+def test_costly_expression_ends_with_its_budget_and_the_page_says_so(read, client, shifter):
+    job = read(slow_expressions.LOG)
+    began = time.monotonic()
+    page = page_of(job, search=Search(slow_expressions.REGEX, regex=True))
+    assert page.invalid == "This is too costly: no result within 1 s. Use a simpler expression."
+    assert time.monotonic() - began < 10
+    assert texts(page)
+    client.force_login(shifter)
+    html = client.get(f"/jobs/{job.pk}/log/", {"find": "(?:a.{0,99}b){9}" * 6, "regex": "yes"}).content.decode()
+    assert "The expression is too costly: it compiles to 16,1" in html
+    assert page_of(job, search=Search("[ab]{60}", regex=True)).match_steps.count == 0
+
+
+def test_expression_that_others_use_up_does_not_end_the_search_of_words(read, monkeypatch):
+    job = read(LOG)
+    monkeypatch.setattr(expression_runs.POOL, "call", mock.Mock(side_effect=BudgetExceeded("all processes are busy")))
+    assert "Too many regular expressions are running" in page_of(job, search=Search("8.th", regex=True)).invalid
+    assert page_of(job, search=Search("the 89th")).match_steps.count == 1
+
+
 def test_search_goes_on_where_its_budget_ended(tmp_path):
     file = tmp_path / "log"
     file.write_bytes(b"x" * 3_000_000 + b" needle\n" + b"plain line\n" * 300_000 + b"needle\n" * (MOST_MATCHES + 1))
     with file.open("rb") as opened:
         text = LogText(opened.fileno(), 0, file.stat().st_size)
-        first = search_log(text, Search("needle"), seconds=0)
+        first = search_log(text, Search("needle"), user=User(pk=1), seconds=0)
         found, since = list(first.offsets), first.reached
         while since is not None:
-            more = search_log(text, Search("needle", since=since), seconds=0)
+            more = search_log(text, Search("needle", since=since), user=User(pk=1), seconds=0)
             found, since = [*found, *more.offsets], more.reached
         assert sorted(set(found)) == sorted(found)
         assert len(found) == MOST_MATCHES + 2
@@ -148,7 +174,7 @@ def test_huge_logs_and_lines_cost_a_window(read, roots):
     assert texts(page)[-2:] == ["[FATAL] Auth failed", "the end"]
     assert rows_of(page_of(job, at=2_000_000_000))[0].offset == 2_000_000_000 - 256
     with open_log_text(job, Stream.STDOUT) as text:
-        assert search_log(text, Search("Auth failed"), seconds=0.05).reached is not None
+        assert search_log(text, Search("Auth failed"), user=User(pk=1), seconds=0.05).reached is not None
 
 
 def test_log_that_shrinks_while_it_is_read_is_shown_as_far_as_it_goes(read, roots):

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.diagnosis.domain.harvest import harvest_log
-from apps.diagnosis.domain.log_page.outline import levels_in, phases_in
+from apps.diagnosis.domain.log_page.outline import levels_in, pack_marks_in, phases_in
 from apps.diagnosis.domain.packs.changes import decide_pack, propose_pack
 from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.domain.packs.reading import read_pack
@@ -80,8 +80,10 @@ def test_phases_and_levels_of_the_pack_in_force(make_job, client, liaison, appro
     assert [(each.phase.name, each.phase.seconds) for each in page.phases] == [("fetch input", 40), ("reco", None)]
     assert page.counts == {"error": 1, "warning": 1, "debug": 1}
     markers = markers_of(job.experiment_id)
-    assert [line.level for line in levels_in(b"E/ WARN\nWARN\n", 0, markers)] == ["error", "warning"]
-    both = phases_in(b"phase 1/2: a\n>>> 2026-11-20T07:00:00 step b\n<<< step done in 3 s\n", 0, markers)
+    log = b"E/ WARN\nWARN\n"
+    assert [line.level for line in levels_in(log, 0, pack_marks_in(log, markers))] == ["error", "warning"]
+    log = b"phase 1/2: a\n>>> 2026-11-20T07:00:00 step b\n<<< step done in 3 s\n"
+    both = phases_in(log, 0, pack_marks_in(log, markers))
     assert [phase.name for phase in both] == ["a", "b"]
     assert (both[0].end, both[1].seconds) == (13, 3)
 

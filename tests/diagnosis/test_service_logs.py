@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.accounts.models import User
 from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.domain.log_page.page import PageQuery, log_page
 from apps.diagnosis.engine.line_times import local_offset, times_in
@@ -76,7 +77,7 @@ def incident(at, shifter):
 
 
 def shown(job, **query):
-    page = log_page(job, stream=None, query=PageQuery(**query))
+    page = log_page(job, user=User(pk=1), stream=None, query=PageQuery(**query))
     return [
         row.text if row.kind == "service" else "".join(piece.text for piece in row.pieces)[20:] or "no time"
         for section in page.sections
@@ -109,7 +110,7 @@ def test_lines_of_services_stand_between_those_of_the_job_by_time(job, incident,
         "FATAL: no answer",
         "too late to be before a line",
     ]
-    filtered = log_page(job, stream=None, query=PageQuery(only="error"))
+    filtered = log_page(job, user=User(pk=1), stream=None, query=PageQuery(only="error"))
     assert [row.kind for section in filtered.sections for row in section.rows] == ["fold", "line"]
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from apps.diagnosis.domain.facts import log_paths
-from apps.diagnosis.domain.known_errors.current import current
+from apps.diagnosis.domain.known_errors.current import known_errors_in
 from apps.diagnosis.domain.log_texts import open_file_text
 from apps.diagnosis.engine.base import Block, JobFacts, Pattern
 from apps.diagnosis.engine.secrets import starred, starred_block
@@ -155,7 +155,7 @@ def marks_in(job: Job, block: Block) -> dict[int, Pattern]:
     """Return the known errors in a block, except noise, by offset of their line: of each line the weightiest."""
     marks: dict[int, Pattern] = {}
     facts = JobFacts(experiment=job.experiment.key if job.experiment else "")
-    for hit in current().classify(facts, block).hits:
+    for hit in known_errors_in(facts, block):
         if hit.pattern.role is not Role.NOISE:
             marks.setdefault(hit.offset, hit.pattern)
             if WEIGHT[hit.pattern.role] < WEIGHT[marks[hit.offset].role]:

@@ -3,16 +3,17 @@
 import csv
 import hashlib
 import io
-import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 import re2
 from django.db.models import TextChoices
 
+from apps.core.domain.expressions import compile_fault, size_fault
 from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern
 from apps.diagnosis.engine.chunks import Chunk, chunks, matching_lines
 from apps.diagnosis.engine.matchers import Matcher, Re2Matcher, latin_options, matcher_of_large_logs
@@ -20,7 +21,8 @@ from apps.diagnosis.enums import Advice, Category, Role, Stream
 
 BUILT_IN = Path(__file__).with_name("catalogue.csv")
 COLUMNS = ("id", "title", "category", "service", "regex", "advice", "role", "where", "example")
-_NOT_LINEAR = re.compile(r"\(\?(?:=|!|<=|<!|P=)|\\[1-9]")
+#: So many characters an expression has at most.
+LONGEST_REGEX = 2000
 TEXT_BYTES = 1000
 #: So many hits of a pattern are kept from the beginning of a log, and as many from its end.
 HITS_PER_END = 10
@@ -42,17 +44,38 @@ def compile_pattern(regex: str) -> re2._Regexp:
     return re2.compile(f"(?m){regex}".encode(), latin_options())
 
 
-def regex_fault(regex: str, example: str) -> str:
-    """Return why a known error cannot have this expression: not linear, or its example is missed; else ""."""
+def regex_fault(regex: str, example: str | None) -> str:
+    """Return why a known error or a marker cannot have this expression, "" if it can. A marker has no example."""
+    if len(regex) > LONGEST_REGEX:
+        return f"is longer than {LONGEST_REGEX:,} characters"
     try:
         compiled = compile_pattern(regex)
     except re2.error as error:
-        why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
-        hint = " (RE2 has no lookaround and no back-references)" if _NOT_LINEAR.search(regex) else ""
-        return f"does not compile in RE2: {why}{hint}"
+        return f"does not compile in RE2: {compile_fault(error, regex)}"
+    if fault := size_fault(compiled):
+        return fault
     if compiled.search(b""):
         return "matches the empty line"
-    return "" if compiled.search(example.encode()) else "does not match its example"
+    return "" if example is None or compiled.search(example.encode()) else "does not match its example"
+
+
+def regex_faults(expressions: Sequence[tuple[str, str | None]]) -> list[str]:
+    """Return the fault of each expression with its example."""
+    return [regex_fault(regex, example) for regex, example in expressions]
+
+
+def set_fault(regexes: Sequence[str]) -> str:
+    """Return why valid expressions do not compile together, "" if they do."""
+    try:
+        Re2Matcher(regexes)
+    except re2.error as error:
+        return f"{len(regexes)} patterns do not compile together: {error}"
+    return ""
+
+
+def first_lines(regex: str, data: bytes, count: int) -> list[tuple[int, bytes]]:
+    """Return start and text of the first lines that a valid expression matches."""
+    return list(islice(matching_lines(compile_pattern(regex), data), count))
 
 
 def _choice(choices: type[Choice], row: dict[str, str], column: str) -> Choice:
@@ -232,6 +255,16 @@ class Catalogue:
         fields = {text_of(name): text_of(value) for name, value in match.groupdict().items() if value}
         text = text_of(_excerpt(line, start, end))
         return Hit(self.patterns[index], number, offset, text, end - start, fields, stream)
+
+
+def catalogue_hits(patterns: tuple[Pattern, ...], facts: JobFacts, block: Block) -> tuple[Hit, ...]:
+    """Return the hits of valid patterns in a block of the size of a page."""
+    return _catalogue(patterns).classify(facts, block).hits
+
+
+@lru_cache(maxsize=1)
+def _catalogue(patterns: tuple[Pattern, ...]) -> Catalogue:
+    return Catalogue(patterns, "", fast=False)
 
 
 def _excerpt(line: bytes, start: int, end: int) -> bytes:

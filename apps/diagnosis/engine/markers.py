@@ -1,12 +1,8 @@
-"""How an experiment marks phases and levels in its logs: expressions of its pack, compiled by RE2."""
+"""How an experiment marks phases and levels in its logs: expressions of its pack."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-
-import re2
-
-from apps.diagnosis.engine.catalogue import compile_pattern
 
 Level = Literal["error", "warning", "debug"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "debug")
@@ -16,19 +12,19 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "debug")
 class Markers:
     """Expressions of lines. Groups of a phase: `name` of a start, `at` of both, `wall` (seconds) of an end."""
 
-    starts: tuple[re2._Regexp, ...] = ()
-    ends: tuple[re2._Regexp, ...] = ()
-    levels: tuple[tuple[Level, re2._Regexp], ...] = ()
+    starts: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    levels: tuple[tuple[Level, str], ...] = ()
 
 
 NO_MARKERS = Markers()
 
 
-def compiled(markers: Mapping[str, Any]) -> Markers:
-    """Compile the phases and levels of a pack, which was checked before."""
-    phases, levels = markers.get("phases", ()), markers.get("levels", ())
+def markers_in(stored: Mapping[str, Any]) -> Markers:
+    """Return the phases and levels of a pack as they are stored."""
+    phases, levels = stored.get("phases", ()), stored.get("levels", ())
     return Markers(
-        starts=tuple(compile_pattern(phase["start"]) for phase in phases),
-        ends=tuple(compile_pattern(phase["end"]) for phase in phases if phase.get("end")),
-        levels=tuple((row["level"], compile_pattern(row["regex"])) for row in levels),
+        starts=tuple(phase["start"] for phase in phases),
+        ends=tuple(phase["end"] for phase in phases if phase.get("end")),
+        levels=tuple((row["level"], row["regex"]) for row in levels),
     )

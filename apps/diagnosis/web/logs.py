@@ -57,6 +57,7 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
         search = Search(text, regex=regex, match_case=match_case, since=number_in(query, "since") or 0)
     page = log_page(
         job,
+        user=request.user,
         stream=_stream(request),
         query=PageQuery(
             at=at,

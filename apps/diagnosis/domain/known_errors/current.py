@@ -1,17 +1,21 @@
-"""The compiled catalogue of this process: one per version, compiled again when the version has changed."""
+"""The catalogue in force: compiled once per version in workers; pages search by it in processes that can be killed."""
 
 import logging
 from collections.abc import Iterable, Mapping
 
-from apps.diagnosis.engine.base import LogClassifier, Pattern
-from apps.diagnosis.engine.catalogue import Catalogue, CatalogueError, built_in
+from apps.core.domain.bounded import POOL, BudgetExceeded
+from apps.diagnosis.engine.base import Block, Hit, JobFacts, LogClassifier, Pattern
+from apps.diagnosis.engine.catalogue import Catalogue, CatalogueError, built_in, catalogue_hits
 from apps.diagnosis.engine.registry import classifiers
 from apps.diagnosis.enums import Advice, Category, Role
 from apps.diagnosis.models import CatalogueState, KnownError
 
 log = logging.getLogger(__name__)
 
+#: To compile the catalogue in a new process takes 0.3 s of it.
+PAGE_SECONDS = 4.0
 _compiled: Catalogue | None = None
+_patterns: tuple[str, tuple[Pattern, ...]] = ("", ())
 
 
 def current() -> Catalogue:
@@ -30,6 +34,26 @@ def current() -> Catalogue:
             log.exception("known errors of version %s cannot be compiled", number)
             return _compiled or built_in()
     return _compiled
+
+
+def known_errors_in(facts: JobFacts, block: Block) -> tuple[Hit, ...]:
+    """Return the hits of the catalogue in force in what a page shows; none if they take too long to find."""
+    try:
+        return POOL.call(catalogue_hits, _current_patterns(), facts, block, seconds=PAGE_SECONDS)
+    except BudgetExceeded as error:
+        log.warning("known errors are missing on the page of a log: %s", error)
+        return ()
+
+
+def _current_patterns() -> tuple[Pattern, ...]:
+    """Return the patterns in force, which are read again when the version has changed."""
+    global _patterns  # noqa: PLW0603 -- one version per process
+    number = CatalogueState.objects.values_list("number", flat=True).first()
+    if number is None:
+        return built_in().patterns
+    if _patterns[0] != str(number):
+        _patterns = (str(number), tuple(patterns_of(KnownError.objects.filter(enabled=True))))
+    return _patterns[1]
 
 
 def current_classifiers() -> Mapping[str, LogClassifier]:

@@ -12,10 +12,9 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.bounded import POOL, BudgetExceeded
 from apps.diagnosis.domain.log_page.alignment import align
 from apps.diagnosis.domain.log_page.outline import phases_in
+from apps.diagnosis.domain.log_page.pack_marks import pack_marks
 from apps.diagnosis.domain.log_page.rows import LINE_BYTES, RawLine, split_lines
 from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
-from apps.diagnosis.domain.packs.current import markers_of
-from apps.diagnosis.engine.markers import Markers
 from apps.diagnosis.enums import Stream
 from apps.jobs.enums import DEBUG_STAGE
 from apps.jobs.models import Job
@@ -138,7 +137,7 @@ def compare_logs(
     return replace(
         found,
         rows=_shown(rows, new, left, right, every_line=every_line),
-        phases=_phases(left, right, markers_of(job.experiment_id)),
+        phases=_phases(left, right, job.experiment_id),
         whole=left_whole and right_whole,
         left_lines=len(left),
         right_lines=len(right),
@@ -162,13 +161,14 @@ def _texts(lines: Sequence[RawLine]) -> list[str]:
 
 
 def _phases(
-    left: Sequence[RawLine], right: Sequence[RawLine], markers: Markers
+    left: Sequence[RawLine], right: Sequence[RawLine], experiment_id: int | None
 ) -> tuple[tuple[str, int | None, int | None], ...]:
     """Return each phase of the failed job with its seconds in both logs."""
-    sides = [
-        {phase.name: phase.seconds for phase in phases_in(b"\n".join(line.raw for line in lines), 0, markers)}
-        for lines in (left, right)
-    ]
+    sides = []
+    for lines in (left, right):
+        data = b"\n".join(line.raw for line in lines)
+        marked, _ = pack_marks(data, experiment_id)
+        sides.append({phase.name: phase.seconds for phase in phases_in(data, 0, marked)})
     names = list(dict.fromkeys([*sides[0], *sides[1]]))
     return tuple((name, sides[0].get(name), sides[1].get(name)) for name in names)
 

@@ -1,16 +1,16 @@
 """What a log is made of: its phases and the levels of its lines, found in its bytes in one pass each."""
 
 from bisect import bisect_right
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from heapq import merge
 from typing import NamedTuple
 
 import re2
 
-from apps.diagnosis.engine.catalogue import text_of
-from apps.diagnosis.engine.markers import LEVELS, NO_MARKERS, Level, Markers
+from apps.diagnosis.engine.catalogue import compile_pattern, text_of
+from apps.diagnosis.engine.markers import LEVELS, Level, Markers
 from apps.diagnosis.engine.plain_lines import clean
 
 MOST_PHASES = 200
@@ -65,10 +65,26 @@ class PhaseMark(NamedTuple):
     seconds: int | None = None
 
 
-def phases_in(data: bytes, offset: int, markers: Markers = NO_MARKERS) -> list[Phase]:
+@dataclass(frozen=True, slots=True)
+class PackMarks:
+    """What the pack of an experiment marks in a block: phases in order, and levels by the first byte of their line."""
+
+    phases: Sequence[PhaseMark] = ()
+    levels: Mapping[int, Level] = field(default_factory=dict)
+
+
+NO_PACK_MARKS = PackMarks()
+
+
+def pack_marks_in(data: bytes, markers: Markers) -> PackMarks:
+    """Search a block by the expressions of a pack, in a time that depends on them."""
+    return PackMarks(_pack_phases(data, markers), _pack_levels(data, markers))
+
+
+def phases_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> list[Phase]:
     """Return the phases of a block of whole lines that starts at `offset`, in order; what comes first has no name."""
     phases: list[Phase] = []
-    for mark in merge(_marks_in(data), _marks_of(data, markers), key=lambda mark: mark.begin):
+    for mark in merge(_marks_in(data), marked.phases, key=lambda mark: mark.begin):
         place = offset + mark.begin
         if mark.name:
             if len(phases) >= MOST_PHASES:
@@ -93,11 +109,11 @@ def _marks_in(data: bytes) -> Iterator[PhaseMark]:
             yield PhaseMark(match.start(), b"", ended, int(found["wall"]) if found["wall"] else None)
 
 
-def _marks_of(data: bytes, markers: Markers) -> list[PhaseMark]:
-    """Return the markers of an experiment, in order."""
+def _pack_phases(data: bytes, markers: Markers) -> list[PhaseMark]:
+    """Return the phase markers of an experiment, in order."""
     marks = []
     for expressions, is_start in ((markers.starts, True), (markers.ends, False)):
-        for match in (match for expression in expressions for match in expression.finditer(data)):
+        for match in (match for regex in expressions for match in compile_pattern(regex).finditer(data)):
             found = {key.decode(): value for key, value in match.groupdict().items()}
             name, wall = found.get("name") or b"", found.get("wall") or b""
             if is_start and not name.strip():
@@ -137,12 +153,18 @@ def _between(start: datetime | None, end: datetime | None) -> int | None:
     return seconds if seconds >= 0 else None
 
 
-def levels_in(data: bytes, offset: int, markers: Markers = NO_MARKERS) -> Iterator[LevelLine]:
+def _pack_levels(data: bytes, markers: Markers) -> dict[int, Level]:
+    """Return the level of lines as an experiment marks them, by their first byte."""
+    levels: dict[int, Level] = {}
+    for level, regex in markers.levels:
+        for match in compile_pattern(regex).finditer(data):
+            levels.setdefault(data.rfind(b"\n", 0, match.start()) + 1, level)
+    return levels
+
+
+def levels_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> Iterator[LevelLine]:
     """Yield the lines of a block that have a level, in order; what the experiment calls it counts first."""
-    own: dict[int, Level] = {}
-    for level, expression in markers.levels:
-        for match in expression.finditer(data):
-            own.setdefault(offset + data.rfind(b"\n", 0, match.start()) + 1, level)
+    own = {offset + begin: level for begin, level in marked.levels.items()}
     ours = [LevelLine(at, own[at]) for at in sorted(own)]
     yield from merge(ours, _known_levels(data, offset, own), key=lambda line: line.offset)
 

@@ -5,13 +5,15 @@ Of a log of any size at most a few megabytes are read, except for a search, whic
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from apps.accounts.models import User
 from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.facts import log_paths
-from apps.diagnosis.domain.log_page.outline import Phase, levels_in, phase_at, phases_in
+from apps.diagnosis.domain.log_page.outline import PackMarks, Phase, levels_in, phase_at, phases_in
+from apps.diagnosis.domain.log_page.pack_marks import pack_marks
 from apps.diagnosis.domain.log_page.rows import (
     LINE_BYTES,
     Events,
@@ -22,16 +24,17 @@ from apps.diagnosis.domain.log_page.rows import (
     fold_of,
     line_of,
     rows_of,
+    shown_bytes,
     split_lines,
 )
-from apps.diagnosis.domain.log_page.search import Matches, Search, search_log
+from apps.diagnosis.domain.log_page.search import Matches, Search, search_log, spans_in
 from apps.diagnosis.domain.log_page.service_logs import Row, ServiceLine, service_lines, with_service_lines
 from apps.diagnosis.domain.log_texts import LogText, NoLog, open_log_text
 from apps.diagnosis.domain.log_windows import default_stream, marks_in
-from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.domain.success_samples import baseline_for
 from apps.diagnosis.engine.base import Block
-from apps.diagnosis.engine.markers import Level, Markers
+from apps.diagnosis.engine.line_search import Span
+from apps.diagnosis.engine.markers import Level
 from apps.diagnosis.engine.novelty import novel_rows
 from apps.diagnosis.enums import Role, Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, Verdict
@@ -133,8 +136,8 @@ class LogPage:
         return self.size_bytes == 0
 
 
-def log_page(job: Job, *, stream: Stream | None, query: PageQuery) -> LogPage:
-    """Read a log of a job as its page shows it; without a place in the query, around the cause or at the end."""
+def log_page(job: Job, *, user: User, stream: Stream | None, query: PageQuery) -> LogPage:
+    """Read a log of a job as its page shows it to a user; without a place, around the cause or at the end."""
     excerpts = {Stream(name) for name in LogExcerpt.objects.filter(harvest__job=job).values_list("stream", flat=True)}
     paths = dict(log_paths(job))
     streams = tuple(each for each in Stream if each in excerpts or each in paths)
@@ -142,24 +145,25 @@ def log_page(job: Job, *, stream: Stream | None, query: PageQuery) -> LogPage:
     page = LogPage(job=job, stream=chosen, streams=streams, query=query)
     try:
         with open_log_text(job, chosen) as text:
-            return _filled(page, text)
+            return _filled(page, text, user)
     except NoLog as reason:
         return replace(page, problem=str(reason))
 
 
-def _filled(page: LogPage, text: LogText) -> LogPage:
+def _filled(page: LogPage, text: LogText, user: User) -> LogPage:
     query, invalid, matches = page.query, "", None
     if query.search:
         try:
-            matches = search_log(text, query.search)
+            matches = search_log(text, query.search, user=user)
         except InvalidFields as error:
             invalid = " ".join(error.problems["find"])
     place, chosen = _place(page, text, matches)
     begin, data = _window(text, place, query)
     numbered = split_lines(data, begin, text.number_at(begin))
-    markers = markers_of(page.job.experiment_id)
-    outlined_from, phases, levels = _outline(text, markers)
-    levels |= {} if outlined_from <= begin else _levels(data, begin, markers)
+    outlined_from, phases, levels, missing = _outline(text, page.job.experiment_id)
+    if begin < outlined_from:
+        marked, missing = pack_marks(data, page.job.experiment_id)
+        levels |= _levels(data, begin, marked)
     marks = _marks(page, Block(data, begin, text.end, None, page.stream))
     novelty = _novelty(page.job, numbered)
     events = Events(
@@ -171,10 +175,10 @@ def _filled(page: LogPage, text: LogText) -> LogPage:
         end=text.end,
         novel=frozenset(novelty.rows),
     )
-    expression = matches.expression if matches else None
+    spans = _spans(matches, numbered, events, user)
     services = service_lines(page.job) if query.part is None and query.only is None else []
     rows = with_service_lines(
-        _rows(numbered, events, query, expression), services, text=text, window=(begin, data), job=page.job
+        _rows(numbered, events, query, spans), services, text=text, window=(begin, data), job=page.job
     )
     errors = sorted({*(at for at, level in levels.items() if level == "error"), *_serious(marks)})
     sections = _sections(page.job, rows, phases, numbered, events)
@@ -182,7 +186,7 @@ def _filled(page: LogPage, text: LogText) -> LogPage:
     return replace(
         page,
         problem=text.problem,
-        invalid=invalid,
+        invalid=" ".join(filter(None, [invalid, missing])),
         size_bytes=text.end - text.begin,
         begin=text.begin,
         end=text.end,
@@ -272,17 +276,18 @@ def _first_lines(data: bytes, lines: int) -> bytes:
     return data[:end]
 
 
-def _outline(text: LogText, markers: Markers) -> tuple[int, list[Phase], dict[int, Level]]:
-    """Return from where on the log was read for it, its phases and the levels of its lines."""
+def _outline(text: LogText, experiment_id: int | None) -> tuple[int, list[Phase], dict[int, Level], str]:
+    """Return from where on the log was read for it, its phases, the levels of its lines, and what is missing."""
     begin = text.begin
     if text.end - begin > OUTLINE_BYTES:
         begin = text.line_start(text.end - OUTLINE_TAIL_BYTES, reach=LINE_BYTES)
     data = text.read(begin, text.end)
-    return begin, phases_in(data, begin, markers), _levels(data, begin, markers)
+    marked, missing = pack_marks(data, experiment_id)
+    return begin, phases_in(data, begin, marked), _levels(data, begin, marked), missing
 
 
-def _levels(data: bytes, begin: int, markers: Markers) -> dict[int, Level]:
-    return {line.offset: line.level for line in islice(levels_in(data, begin, markers), MOST_LEVEL_LINES)}
+def _levels(data: bytes, begin: int, marked: PackMarks) -> dict[int, Level]:
+    return {line.offset: line.level for line in islice(levels_in(data, begin, marked), MOST_LEVEL_LINES)}
 
 
 def _marks(page: LogPage, block: Block) -> dict[int, Mark]:
@@ -313,13 +318,31 @@ def _lines_of(offsets: Sequence[int], lines: Sequence[RawLine]) -> list[int]:
     return [begins[bisect_right(begins, at) - 1] for at in inside if at < lines[-1].end]
 
 
-def _rows(lines: list[RawLine], events: Events, query: PageQuery, expression: object) -> list[Line | Fold]:
+def _spans(
+    matches: Matches | None, lines: Sequence[RawLine], events: Events, user: User
+) -> Mapping[int, Sequence[Span]]:
+    """Return what was searched for in the lines of the window, by offset of the line."""
+    matching = [line for line in lines if line.offset in events.found]
+    if matches is None or not matching:
+        return {}
+    spans = spans_in([shown_bytes(line) for line in matching], matches.search, user=user)
+    return {line.offset: found for line, found in zip(matching, spans, strict=True)}
+
+
+def _rows(
+    lines: list[RawLine], events: Events, query: PageQuery, spans: Mapping[int, Sequence[Span]]
+) -> list[Line | Fold]:
     if query.part is None:
         return rows_of(
-            lines, events, search=expression, only=query.only, debug=query.debug, fold=query.fold or bool(query.only)
+            lines, events, spans=spans, only=query.only, debug=query.debug, fold=query.fold or bool(query.only)
         )
     rows: list[Line | Fold] = [
-        line_of(line, search=expression, level=events.levels.get(line.offset), mark=events.marks.get(line.offset))
+        line_of(
+            line,
+            spans=spans.get(line.offset, ()),
+            level=events.levels.get(line.offset),
+            mark=events.marks.get(line.offset),
+        )
         for line in lines[:PLAIN_LINES]
     ]
     rest = lines[PLAIN_LINES:]

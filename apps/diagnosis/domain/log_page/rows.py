@@ -5,9 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import re2
-
 from apps.diagnosis.engine.catalogue import text_of
+from apps.diagnosis.engine.line_search import Span
 from apps.diagnosis.engine.markers import Level
 from apps.diagnosis.engine.plain_lines import clean
 from apps.diagnosis.enums import Role
@@ -98,22 +97,26 @@ def split_lines(data: bytes, offset: int, number: int | None) -> list[RawLine]:
     return lines
 
 
+def shown_bytes(raw: RawLine) -> bytes:
+    """Return what is shown of a line: of a long one the start, as it is."""
+    return raw.raw[:LINE_BYTES] if len(raw.raw) > LINE_BYTES else raw.plain.rstrip(b"\r")
+
+
 def line_of(
     raw: RawLine,
     *,
-    search: re2._Regexp | None = None,
+    spans: Sequence[Span] = (),
     level: Level | None = None,
     mark: Mark | None = None,
     chosen: bool = False,
     novel: bool = False,
 ) -> Line:
-    """Return a line to show, with what was searched for marked, cut where it is too long."""
+    """Return a line to show, with the `spans` that were searched for marked, cut where it is too long."""
     more = len(raw.raw) > LINE_BYTES
-    shown = raw.raw[:LINE_BYTES] if more else raw.plain.rstrip(b"\r")
     return Line(
         offset=raw.offset,
         number=raw.number,
-        pieces=_pieces(shown, search),
+        pieces=_pieces(shown_bytes(raw), spans),
         level=level,
         mark=mark,
         chosen=chosen,
@@ -123,14 +126,12 @@ def line_of(
     )
 
 
-def _pieces(line: bytes, search: re2._Regexp | None) -> tuple[Piece, ...]:
+def _pieces(line: bytes, spans: Sequence[Span]) -> tuple[Piece, ...]:
     pieces, position = [], 0
-    for match in search.finditer(line) if search else ():
-        start, end = match.span()
-        if end > start:
-            pieces += [Piece(text_of(line[position:start]))] if start > position else []
-            pieces.append(Piece(text_of(line[start:end]), found=True))
-            position = end
+    for start, end in spans:
+        pieces += [Piece(text_of(line[position:start]))] if start > position else []
+        pieces.append(Piece(text_of(line[start:end]), found=True))
+        position = end
     return (*pieces, Piece(text_of(line[position:]))) if position < len(line) or not pieces else tuple(pieces)
 
 
@@ -262,7 +263,7 @@ def rows_of(
     lines: Sequence[RawLine],
     events: Events,
     *,
-    search: re2._Regexp | None = None,
+    spans: Mapping[int, Sequence[Span]],
     only: Level | None = None,
     debug: bool = False,
     fold: bool = True,
@@ -280,5 +281,5 @@ def rows_of(
             continue
         level, mark = events.levels.get(line.offset), events.marks.get(line.offset)
         chosen, novel = _is_chosen(line, events), line.offset in events.novel
-        rows.append(line_of(line, search=search, level=level, mark=mark, chosen=chosen, novel=novel))
+        rows.append(line_of(line, spans=spans.get(line.offset, ()), level=level, mark=mark, chosen=chosen, novel=novel))
     return [*rows, fold_of(hidden, events)] if hidden else rows

@@ -1,20 +1,22 @@
-"""Search a log of any size: in windows, within a budget of time, for words or a regular expression of RE2."""
+"""Search a log of any size: in windows, within a budget of time, for a text or a regular expression of RE2."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-import re2
-
+from apps.accounts.models import User
+from apps.core.domain.expression_runs import TooCostly, expression_run
 from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.log_texts import LogText
+from apps.diagnosis.engine.line_search import LineSearch, Span
 
 STEP_BYTES = 1024 * 1024
 BUDGET_SECONDS = 1.0
+MARK_SECONDS = 0.5
 MOST_MATCHES = 5000
 MOST_CHARACTERS = 200
-#: An expression that is larger than this compiled is refused: its automaton would be slow.
-_MAX_MEMORY_BYTES = 8 * 1024 * 1024
 #: A match across two windows of one line that is longer than both is found up to this length.
 _OVERLAP_BYTES = 1024
 #: Of a line, so much is shown before a match.
@@ -30,6 +32,10 @@ class Search:
     match_case: bool = False
     since: int = 0
 
+    @property
+    def lines(self) -> LineSearch:
+        return LineSearch(self.text, self.regex, self.match_case)
+
 
 @dataclass(frozen=True, slots=True)
 class Matches:
@@ -38,50 +44,56 @@ class Matches:
     search: Search
     offsets: tuple[int, ...]
     reached: int | None
-    expression: re2._Regexp
 
 
-def compile_search(search: Search) -> re2._Regexp:
-    """Compile what a user searches for. Raises `InvalidFields`."""
+def search_log(text: LogText, search: Search, *, user: User, seconds: float = BUDGET_SECONDS) -> Matches:
+    """Find the lines that match, until the end, the most matches or the budget.
+
+    Raises `InvalidFields`, also if the expression is too costly for a single window.
+    """
     if len(search.text) > MOST_CHARACTERS:
         raise InvalidFields({"find": [f"Search for at most {MOST_CHARACTERS} characters."]})
-    options = re2.Options()
-    options.encoding = re2.Options.Encoding.LATIN1
-    options.max_mem = _MAX_MEMORY_BYTES
-    options.log_errors = False
-    options.never_nl = True
-    options.case_sensitive = search.match_case
-    text = search.text if search.regex else re2.escape(search.text)
-    try:
-        found = re2.compile(b"(?m)" + text.encode(), options)
-    except re2.error as error:
-        raise InvalidFields({"find": [f"Not a regular expression in RE2: {_words(error)}."]}) from None
-    if found.search(b""):
-        raise InvalidFields({"find": ["This matches every line. Search for something that is there."]})
-    return found
-
-
-def _words(error: Exception) -> str:
-    first = error.args[0] if error.args else ""
-    words = first.decode(errors="replace") if isinstance(first, bytes) else str(first)
-    return words.replace("(?m)", "")
-
-
-def search_log(text: LogText, search: Search, *, seconds: float = BUDGET_SECONDS) -> Matches:
-    """Find the lines that match, until the end, the most matches or the budget. Raises `InvalidFields`."""
-    expression = compile_search(search)
-    end = time.monotonic() + seconds
     offsets: list[int] = []
+    first = begin = max(search.since, text.begin)
     reached: int | None = None
-    for begin, data in _windows(text, max(search.since, text.begin)):
-        offsets += (begin + match for match in _matches(expression, data))
-        if len(offsets) >= MOST_MATCHES or time.monotonic() > end:
-            reached = begin + len(data)
-            break
+    try:
+        with _caller(search, user, seconds) as call:
+            end = time.monotonic() + seconds
+            if fault := call(LineSearch.fault, search.lines):
+                raise InvalidFields({"find": [fault]})
+            for begin, data in _windows(text, first):
+                offsets += (begin + match for match in call(LineSearch.first_matches, search.lines, data))
+                if len(offsets) >= MOST_MATCHES or time.monotonic() > end:
+                    reached = begin + len(data)
+                    break
+    except TooCostly as error:
+        if begin == first:
+            raise InvalidFields({"find": [str(error)]}) from None
+        reached = begin
     if len(offsets) > MOST_MATCHES:
         reached = offsets[MOST_MATCHES]
         del offsets[MOST_MATCHES:]
-    return Matches(search, tuple(offsets), reached if reached is not None and reached < text.end else None, expression)
+    return Matches(search, tuple(offsets), reached if reached is not None and reached < text.end else None)
+
+
+def spans_in(lines: Sequence[bytes], search: Search, *, user: User) -> list[list[Span]]:
+    """Return begin and end of the matches in each line; none where the expression takes too long."""
+    try:
+        with _caller(search, user, MARK_SECONDS) as call:
+            spans: list[list[Span]] = call(LineSearch.spans, search.lines, lines)
+    except TooCostly:
+        return [[] for _ in lines]
+    return spans
+
+
+@contextmanager
+def _caller(search: Search, user: User, seconds: float) -> Iterator[Callable[..., Any]]:
+    """Give a function that calls others: a text is searched here, an expression in a process that is killed."""
+    if not search.regex:
+        yield lambda function, *arguments: function(*arguments)
+        return
+    with expression_run(user.pk, seconds=seconds) as run:
+        yield run.call
 
 
 def _windows(text: LogText, begin: int) -> Iterator[tuple[int, bytes]]:
@@ -93,11 +105,3 @@ def _windows(text: LogText, begin: int) -> Iterator[tuple[int, bytes]]:
         yield begin, data[:cut]
         whole_lines = data[cut - 1 : cut] == b"\n" or begin + cut >= text.end
         begin += cut if whole_lines else max(cut - _OVERLAP_BYTES, 1)
-
-
-def _matches(expression: re2._Regexp, data: bytes) -> Iterator[int]:
-    """Yield the first match of each line that has one."""
-    position = 0
-    while position < len(data) and (match := expression.search(data, position)):
-        yield match.start()
-        position = data.find(b"\n", match.end()) + 1 or len(data)

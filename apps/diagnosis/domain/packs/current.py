@@ -1,9 +1,8 @@
 """The pack of an experiment that is in force."""
 
 from collections.abc import Collection
-from functools import lru_cache
 
-from apps.diagnosis.engine.markers import NO_MARKERS, Markers, compiled
+from apps.diagnosis.engine.markers import NO_MARKERS, Markers, markers_in
 from apps.diagnosis.enums import ChangeState
 from apps.diagnosis.models import ExperimentPack
 
@@ -15,12 +14,12 @@ def pack_in_force(experiment_id: int) -> ExperimentPack | None:
 
 
 def markers_of(experiment_id: int | None) -> Markers:
-    """Return the phase markers and level formats of an experiment, compiled once per version in each process."""
+    """Return the phase markers and level formats of an experiment."""
     if experiment_id is None:
         return NO_MARKERS
     applied = ExperimentPack.objects.filter(experiment=experiment_id, state=ChangeState.APPLIED)
-    newest = applied.order_by("-version").values_list("pk", flat=True).first()
-    return NO_MARKERS if newest is None else _compiled(newest)
+    stored = applied.order_by("-version").values_list("markers", flat=True).first()
+    return NO_MARKERS if stored is None else markers_in(stored)
 
 
 def levels_of(experiments: Collection[int | None]) -> dict[int | None, tuple[tuple[str, str], ...]]:
@@ -29,8 +28,3 @@ def levels_of(experiments: Collection[int | None]) -> dict[int | None, tuple[tup
     newest = applied.order_by("experiment", "-version").distinct("experiment").values_list("experiment", "markers")
     found = {key: tuple((row["level"], row["regex"]) for row in markers.get("levels", ())) for key, markers in newest}
     return dict.fromkeys(experiments, ()) | found
-
-
-@lru_cache(maxsize=100)
-def _compiled(pk: int) -> Markers:
-    return compiled(ExperimentPack.objects.values_list("markers", flat=True).get(pk=pk))

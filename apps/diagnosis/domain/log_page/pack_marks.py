@@ -1,0 +1,20 @@
+"""What the pack of an experiment marks in a log, found in a process that is killed when it takes too long."""
+
+from apps.core.domain.bounded import POOL, BudgetExceeded
+from apps.diagnosis.domain.log_page.outline import NO_PACK_MARKS, PackMarks, pack_marks_in
+from apps.diagnosis.domain.packs.current import markers_of
+from apps.diagnosis.engine.markers import NO_MARKERS
+
+SECONDS = 1.0
+TOO_COSTLY = "The experiment pack's phases and levels are missing here: its expressions took too long."
+
+
+def pack_marks(data: bytes, experiment_id: int | None) -> tuple[PackMarks, str]:
+    """Return what the pack in force marks in a block, and what is missing in words."""
+    markers = markers_of(experiment_id)
+    if markers == NO_MARKERS:
+        return NO_PACK_MARKS, ""
+    try:
+        return POOL.call(pack_marks_in, data, markers, seconds=SECONDS), ""
+    except BudgetExceeded:
+        return NO_PACK_MARKS, TOO_COSTLY

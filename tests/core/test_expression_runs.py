@@ -1,0 +1,61 @@
+"""Expressions of users: killed after their budget, one per user at a time, whatever they are."""
+
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import re2
+from django.db import connection
+
+from apps.core.domain.expression_runs import TooCostly, expression_run
+from apps.core.domain.expressions import MOST_INSTRUCTIONS, size_fault
+
+SLOW = (re.fullmatch, r"(a|a)*b", "a" * 40)  # takes hours
+
+
+def test_run_ends_with_its_budget_and_the_next_one_works():
+    with expression_run(None, seconds=0.3) as run:
+        assert run.call(re.escape, "a.b") == r"a\.b"
+        began = time.monotonic()
+        with pytest.raises(TooCostly, match=r"no result within 0\.3 s"):
+            run.call(*SLOW)
+        with pytest.raises(TooCostly):
+            run.call(re.escape, "the budget is used up")
+        assert time.monotonic() - began < 5
+    with expression_run(None, seconds=5) as run:
+        assert run.call(len, "again") == 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_user_has_one_run_at_a_time_and_others_have_theirs():
+    started, ended = threading.Event(), threading.Event()
+
+    def hold():
+        with expression_run(7, seconds=30):
+            started.set()
+            ended.wait(30)
+        connection.close()
+
+    with ThreadPoolExecutor(1) as other:
+        holding = other.submit(hold)
+        assert started.wait(30)
+        began = time.monotonic()
+        with (
+            pytest.raises(TooCostly, match="Another regular expression of yours is still running"),
+            expression_run(7, seconds=5),
+        ):
+            pass
+        assert time.monotonic() - began < 1
+        with expression_run(8, seconds=5) as run:
+            assert run.call(len, "b") == 1
+        ended.set()
+        holding.result()
+    with expression_run(7, seconds=5) as run:
+        assert run.call(len, "a") == 1
+
+
+def test_large_expressions_are_refused():
+    assert size_fault(re2.compile("a.{0,99}b")) == ""
+    assert f"of at most {MOST_INSTRUCTIONS:,}" in size_fault(re2.compile("(?:a.{0,99}b){9}" * 6))
