@@ -1,5 +1,7 @@
 """Pages of known errors: list, one, form with preview, proposals; what a pattern is proposed from a line."""
 
+import time
+
 import pytest
 import zstandard
 from django.urls import reverse
@@ -11,6 +13,7 @@ from apps.diagnosis.domain.harvest import harvest_log, queue_harvests
 from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of
 from apps.diagnosis.engine.catalogue import regex_fault
 from apps.diagnosis.models import FailureGroup, KnownError, KnownErrorChange, LogExcerpt, LogHarvest
+from tests.diagnosis import slow_expressions
 from tests.diagnosis.test_known_errors import NEW
 
 LINE = "2026-11-22 09:12:43 geometry server gone after 30 s at wn-0306.example.org (/pnfs/nova/x.root)"
@@ -84,6 +87,25 @@ def test_preview_shows_hits_in_failed_and_successful_jobs_and_saves_nothing(clie
     assert "Lines of successful jobs are no failures" in html
     assert "&lt;b&gt;ERROR 2026-11-22" in html
     assert not KnownError.objects.filter(pk="GEO-GONE").exists()
+
+
+def test_slow_pattern_cuts_its_preview_short_and_a_large_one_is_refused(client, make_job, at, approver):
+    job = make_job(1)
+    harvest = LogHarvest.objects.create(job=job, due_at=at)
+    compressed = zstandard.ZstdCompressor().compress(slow_expressions.LOG.encode())
+    values = {"stream": "stdout", "path": "x", "size_bytes": 968_000, "compressed": compressed, "first_offset": 0}
+    LogExcerpt.objects.create(harvest=harvest, **values)
+    client.force_login(approver)
+    form = {**FORM, "preview": 1, "example": "ab" * 54 + "x"}
+    began = time.monotonic()
+    html = client.post(
+        reverse("diagnosis:known-error-new"), {**form, "regex": f"{slow_expressions.REGEX}x"}
+    ).content.decode()
+    assert "stopped after 3 seconds" in html
+    assert time.monotonic() - began < 15
+    answer = client.post(reverse("diagnosis:known-error-new"), {**form, "regex": f"{slow_expressions.REGEX * 6}x"})
+    assert answer.status_code == 400
+    assert "The pattern is too costly: it compiles to 16,1" in answer.content.decode()
 
 
 def test_wrong_pattern_is_refused_in_the_form(client, approver, db):

@@ -1,8 +1,10 @@
 """Experiment packs: reviewed before they count, faults with lines, verdicts and log pages by the one in force."""
 
 import re
+import time
 from io import StringIO
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -11,7 +13,7 @@ from django.urls import reverse
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.diagnosis.domain.harvest import harvest_log
 from apps.diagnosis.domain.log_page.outline import levels_in, pack_marks_in, phases_in
-from apps.diagnosis.domain.packs.changes import decide_pack, propose_pack
+from apps.diagnosis.domain.packs.changes import checked_pack, decide_pack, propose_pack
 from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.domain.packs.reading import read_pack
 from apps.diagnosis.models import (
@@ -23,6 +25,7 @@ from apps.diagnosis.models import (
     LogHarvest,
     Verdict,
 )
+from tests.diagnosis import slow_expressions
 from tests.factories import people
 
 SAMPLE_FILE = Path(__file__).parents[2] / "docs" / "experiment-pack.yaml"
@@ -129,6 +132,40 @@ def test_faults_name_their_lines_and_nothing_is_stored(change, fault, nova, appr
     problems = refused.value.problems["text"]
     assert any(problem.startswith(f"Line {line}: {fault}") for problem in problems), (line, problems)
     assert not ExperimentPack.objects.exists()
+
+
+#: 68 kB: each of the 500 expressions compiles to 40,000 instructions.
+LARGE = "experiment: NOVA\nknown_errors:\n" + "".join(
+    f"- {{id: A{n}, title: a, category: service, service: s, role: cause, advice: retry, example: a, regex: '{n}"
+    "(?:a.{0,99}b){9}(?:a.{0,99}b){9}(?:a.{0,99}b){9}(?:a.{0,99}b){9}(?:a.{0,99}b){9}(?:a.{0,99}b){9}'}\n"
+    for n in range(500)
+)
+
+
+def test_a_large_pack_is_checked_within_its_budget(nova, liaison, other_liaison):
+    began = time.monotonic()
+    with pytest.raises(InvalidFields) as refused:
+        checked_pack(LARGE, by=liaison)
+    assert time.monotonic() - began < 10
+    problems = refused.value.problems["text"]
+    assert all("too costly" in problem for problem in problems)
+    with pytest.raises(NotAllowed):
+        checked_pack(LARGE, by=other_liaison)
+
+
+def test_reading_a_pack_compiles_nothing_and_asks_few_queries(nova, django_assert_max_num_queries):
+    with mock.patch("re2.compile", side_effect=AssertionError), django_assert_max_num_queries(3):
+        pack = read_pack(LARGE)
+    assert (len(pack.expressions), pack.faults) == (500, [])
+
+
+def test_markers_that_take_too_long_leave_a_page_that_says_so(make_job, client, liaison, approver, at):
+    slow = f"experiment: NOVA\nlevels:\n- {{level: error, regex: '{slow_expressions.REGEX}'}}\n"
+    in_force(slow, approver, at)
+    job = make_job(1, log=slow_expressions.LOG)
+    client.force_login(liaison)
+    html = client.get(reverse("diagnosis:log", args=[job.pk])).content.decode()
+    assert "phases and levels are missing here: its expressions took too long." in html
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from django.utils.functional import cached_property
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import publish
-from apps.diagnosis.domain.known_errors.changes import PORTAL, checked_row, values_of
+from apps.diagnosis.domain.known_errors.changes import PORTAL, read_row, values_of
 from apps.diagnosis.domain.known_errors.proposal import id_of, pattern_of
 from apps.diagnosis.engine.catalogue import regex_fault
 from apps.diagnosis.enums import (
@@ -125,10 +125,13 @@ def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorCha
         "example": line,
         "experiment": experiments.pop() or "" if len(experiments) == 1 else "",
     }
+    row, problems = read_row(known_error, values)
+    if problems:
+        return None
     change = KnownErrorChange.objects.create(
         known_error=known_error,
         state=ChangeState.PROPOSED,
-        values=values_of(checked_row(known_error, values)),
+        values=values_of(row),
         by=PORTAL,
         at=at,
         reason=f"{len(cases)} verdicts on this line were corrected to “{kind.label}”, none to another.",

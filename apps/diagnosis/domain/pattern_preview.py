@@ -1,21 +1,20 @@
 """What a pattern would match, before it is saved: hits in the kept excerpts of failed and of successful jobs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
 
 from django.db.models import QuerySet
 
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
+from apps.core.domain.expression_runs import TooCostly, expression_run
 from apps.diagnosis.domain.log_windows import block_of
-from apps.diagnosis.engine.catalogue import compile_pattern, text_of
-from apps.diagnosis.engine.chunks import matching_lines
+from apps.diagnosis.engine.catalogue import first_lines, text_of
 from apps.diagnosis.engine.plain_lines import clean
 from apps.diagnosis.models import LogExcerpt
 from apps.jobs.models import Job
 
-EXCERPTS, LINES, SECONDS = 1_000, 8, 3.0
+EXCERPTS, LINES, LINES_PER_EXCERPT, SECONDS = 1_000, 8, 2, 3.0
 #: Excerpts of successful jobs are few: they are looked for among so many of the newest.
 RECENT = 50_000
 
@@ -49,25 +48,29 @@ class Preview:
 
 
 def preview_pattern(*, regex: str, experiment: str, user: User) -> Preview:
-    """Search the newest kept excerpts of both sides for a valid pattern, for at most three seconds."""
-    compiled, until, cut_short = compile_pattern(regex), monotonic() + SECONDS, False
-    failed, successful = Side(), Side()
-    for side, succeeded in ((failed, False), (successful, True)):
-        for excerpt in _excerpts(user, experiment, succeeded):
-            if monotonic() > until:
-                cut_short = True
-                break
-            side.searched += 1
-            data = clean(block_of(excerpt).data)
-            for number, (start, line) in enumerate(matching_lines(compiled, data)):
-                side.matched += number == 0
-                if len(side.lines) < LINES and number < 2:
-                    offset = excerpt.first_offset + start
-                    text = text_of(line[:400])
-                    side.lines.append(PreviewLine(excerpt.harvest.job, excerpt.stream, offset, text))
-                else:
-                    break
+    """Search the newest kept excerpts of both sides for a valid pattern, for at most three seconds.
+
+    Raises `TooCostly` if it cannot begin.
+    """
+    failed, successful, cut_short = Side(), Side(), False
+    with expression_run(user.pk, seconds=SECONDS) as run:
+        try:
+            for side, succeeded in ((failed, False), (successful, True)):
+                for excerpt in _excerpts(user, experiment, succeeded):
+                    lines = run.call(first_lines, regex, clean(block_of(excerpt).data), LINES_PER_EXCERPT)
+                    _add(side, excerpt, lines)
+        except TooCostly:
+            cut_short = True
     return Preview(failed, successful, cut_short)
+
+
+def _add(side: Side, excerpt: LogExcerpt, lines: Sequence[tuple[int, bytes]]) -> None:
+    """Count an excerpt and the first lines that match in it."""
+    side.searched += 1
+    side.matched += bool(lines)
+    for start, line in lines[: LINES - len(side.lines)]:
+        offset, text = excerpt.first_offset + start, text_of(line[:400])
+        side.lines.append(PreviewLine(excerpt.harvest.job, excerpt.stream, offset, text))
 
 
 def _excerpts(user: User, experiment: str, succeeded: bool) -> Iterator[LogExcerpt]:

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core import charts
+from apps.core.domain.expression_runs import TooCostly
 from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.web.errors import show_errors
 from apps.diagnosis.domain.known_errors import figures
@@ -118,7 +119,7 @@ def _edit(request: AuthenticatedRequest, row: KnownError | None, initial: dict[s
     preview = None
     if request.method == "POST" and form.is_valid():
         with show_errors(request, form):
-            checked_row(form.known_error, form.values())
+            checked_row(form.known_error, form.values(), by=request.user)
             if "preview" in request.POST:
                 preview = _preview(request, form.values())
             else:
@@ -158,9 +159,9 @@ def known_error_change(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     if is_open:
         values = proposed_values(change)
         try:
-            checked_row(change.known_error, values)
+            checked_row(change.known_error, values, by=request.user)
             preview = _preview(request, values)
-        except InvalidFields as error:
+        except (InvalidFields, TooCostly) as error:
             problem = str(error)
     context = {
         "change": change,

@@ -11,10 +11,10 @@ from django.db import transaction
 from apps.accounts.models import Experiment, Principal
 from apps.accounts.permissions import scope_of
 from apps.core.domain.events import publish
+from apps.core.domain.expression_runs import TooCostly
 from apps.core.domain.workflow import move
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
-from apps.diagnosis.domain.known_errors.current import patterns_of
-from apps.diagnosis.engine.catalogue import Catalogue, CatalogueError, regex_fault
+from apps.diagnosis.domain.known_errors.expressions import catalogue_fault, expression_faults
 from apps.diagnosis.enums import CHANGE_MOVES, ChangeState
 from apps.diagnosis.models import CatalogueState, KnownError, KnownErrorChange
 from apps.diagnosis.permissions import may_edit_catalogue, may_propose_known_errors
@@ -55,25 +55,54 @@ def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return [name for name in FIELDS if old.get(name) != new.get(name)]
 
 
-def checked_row(known_error: str, values: Mapping[str, Any]) -> KnownError:
-    """Return an unsaved known error of these values, those missing or None by default. Raises `InvalidFields`."""
+def read_row(
+    known_error: str, values: Mapping[str, Any], *, experiments: Mapping[str, Experiment] | None = None
+) -> tuple[KnownError, dict[str, list[str]]]:
+    """Return an unsaved known error of these values, those missing or None by default, and what is wrong, by field.
+
+    Its expression is not compiled. `experiments` are those that exist, by their key in capitals, for callers that read
+    many rows.
+    """
     values = {name: value for name, value in values.items() if value is not None}
-    key, problems = values.pop("experiment", ""), {}
+    key = values.pop("experiment", "")
+    problems: dict[str, list[str]] = {}
     if not isinstance(values.get("expires_at", ""), str | date):
         problems["expires_at"] = ["Write a date and time, such as 2026-12-31T12:00:00Z."]
         del values["expires_at"]
-    experiment = Experiment.objects.filter(key__iexact=key).first() if key else None
+    if experiments is None:
+        experiment = Experiment.objects.filter(key__iexact=key).first() if key else None
+    else:
+        experiment = experiments.get(str(key).upper())
     if key and experiment is None:
         problems["experiment"] = [NO_EXPERIMENT.format(key)]
     if unknown := values.keys() - set(FIELDS):
         problems["id"] = [f"Unknown fields: {', '.join(sorted(unknown))}."]
     row = KnownError(id=known_error, experiment=experiment, **{k: v for k, v in values.items() if k in FIELDS})
     try:
-        row.clean_fields()
+        row.clean_fields(exclude=["experiment"])
     except ValidationError as error:
         problems |= error.message_dict
-    if row.regex and row.example and "regex" not in problems and (fault := regex_fault(row.regex, row.example)):
-        problems["regex"] = [f"The pattern {fault}."]
+    return row, problems
+
+
+def expression_of(row: KnownError, problems: Mapping[str, object]) -> tuple[str, str] | None:
+    """Return the expression of a row as it was read, with its example; None if there is nothing to compile."""
+    if "regex" in problems or not row.regex or not row.example:
+        return None
+    return row.regex, row.example
+
+
+def checked_row(known_error: str, values: Mapping[str, Any], *, by: Principal) -> KnownError:
+    """Return an unsaved known error of these values, those missing or None by default. Raises `InvalidFields`."""
+    row, problems = read_row(known_error, values)
+    if expression := expression_of(row, problems):
+        try:
+            fault = expression_faults([expression], by=by)[0]
+        except TooCostly as error:
+            problems["regex"] = [str(error)]
+        else:
+            if fault:
+                problems["regex"] = [f"The pattern {fault}."]
     if problems:
         raise InvalidFields(problems)
     return row
@@ -102,7 +131,7 @@ def submit_change(
     if base is not None and base != (old.version if old else 0):
         raise StaleState(f"{known_error} was changed by another user in the meantime. Reload it and try again.")
     _check_experiment(values, old, by)
-    row = checked_row(known_error, (values_of(old) if old else {}) | dict(values))
+    row = checked_row(known_error, (values_of(old) if old else {}) | dict(values), by=by)
     if not reason.strip():
         raise InvalidFields({"reason": ["Say why. The next shift will read it."]})
     if old and values_of(old) == values_of(row):
@@ -120,7 +149,7 @@ def submit_change(
         change.save()
         publish(kind="known_error.proposed", target=change, by=by, at=at, reason=change.reason)
         return change
-    change.state, change.version = ChangeState.APPLIED, _save_row(row)
+    change.state, change.version = ChangeState.APPLIED, _save_row(row, by=by)
     change.save()
     _set_version(change)
     publish(kind="known_error.changed", target=change, by=by, at=at, new=str(change.version), reason=change.reason)
@@ -159,8 +188,8 @@ def decide_change(
     _lock_catalogue()
     decided: dict[str, Any] = {"decided_by": str(by)[:150], "decided_at": at, "decision": reason.strip()}
     if approve:
-        row = checked_row(change.known_error, proposed_values(change))
-        decided |= {"version": _save_row(row), "values": values_of(row)}
+        row = checked_row(change.known_error, proposed_values(change), by=by)
+        decided |= {"version": _save_row(row, by=by), "values": values_of(row)}
     to = ChangeState.APPLIED if approve else ChangeState.REJECTED
     move(change, to=to, transitions=CHANGE_MOVES, field="state", **decided)
     if approve:
@@ -198,7 +227,7 @@ def save_together(*, rows: Iterable[KnownError], by: Principal, at: datetime, re
         _set_version(change)
         saved += 1
     if saved:
-        _check_catalogue()
+        _check_catalogue(by)
     return saved
 
 
@@ -213,7 +242,7 @@ def disable_expired(*, at: datetime) -> int:
     for row in rows:
         row.enabled = False
         change = KnownErrorChange(known_error=row.id, state=ChangeState.APPLIED, by=PORTAL, at=at, reason="It expired.")
-        change.version, change.values = _save_row(row), values_of(row)
+        change.version, change.values = _save_row(row, by=PORTAL), values_of(row)
         change.save()
         _set_version(change)
     return len(rows)
@@ -230,7 +259,7 @@ def _set_version(change: KnownErrorChange) -> None:
     CatalogueState.objects.filter(pk=1).update(number=change.pk)
 
 
-def _save_row(row: KnownError) -> int:
+def _save_row(row: KnownError, *, by: Principal) -> int:
     """Save a row as the next version of its known error; return the version.
 
     Raises `InvalidFields` if the catalogue would not compile with it.
@@ -240,13 +269,16 @@ def _save_row(row: KnownError) -> int:
     row.shipped = row.shipped or old["shipped"]
     row.save()
     if row.enabled:
-        _check_catalogue()
+        _check_catalogue(by)
     return row.version
 
 
-def _check_catalogue() -> None:
+def _check_catalogue(by: Principal) -> None:
     """Raise `InvalidFields` if the enabled known errors do not compile together."""
+    expressions = list(KnownError.objects.filter(enabled=True).values_list("regex", flat=True))
     try:
-        Catalogue(patterns_of(KnownError.objects.filter(enabled=True)), "")
-    except CatalogueError as error:
-        raise InvalidFields({"regex": [f"The pattern is too large: {error}."]}) from None
+        fault = catalogue_fault(expressions, by=by)
+    except TooCostly as error:
+        raise InvalidFields({"regex": [str(error)]}) from None
+    if fault:
+        raise InvalidFields({"regex": [f"The pattern is too large: {fault}."]})

@@ -8,9 +8,11 @@ from typing import Any
 import yaml
 from django.db import transaction
 
-from apps.accounts.models import Principal
-from apps.core.errors import InvalidFields, NotAllowed
-from apps.diagnosis.domain.known_errors.changes import FIELDS, checked_row, submit_change, values_of
+from apps.accounts.models import Experiment, Principal
+from apps.core.domain.expression_runs import TooCostly
+from apps.core.errors import NotAllowed
+from apps.diagnosis.domain.known_errors.changes import FIELDS, expression_of, read_row, submit_change, values_of
+from apps.diagnosis.domain.known_errors.expressions import expression_faults
 from apps.diagnosis.models import KnownError
 from apps.diagnosis.permissions import may_propose_known_errors
 from apps.production.domain.yaml_text import Fault, Parsed, parse_yaml
@@ -56,8 +58,13 @@ def import_known_errors(*, text: str, by: Principal, at: datetime, reason: str, 
         return done
     old = {row.pk: row for row in KnownError.objects.select_related("experiment")}
     wanted: dict[str, dict[str, Any]] = {}
+    experiments = {experiment.key.upper(): experiment for experiment in Experiment.objects.all()}
+    expressions: dict[str, tuple[str, str]] = {}
     for number, entry in enumerate(entries):
-        _check(entry, f"{HEAD}.{number}", parsed, old, wanted, done)
+        path = f"{HEAD}.{number}"
+        if expression := _check(entry, path, parsed, old, experiments, wanted, done):
+            expressions[path] = expression
+    _check_expressions(expressions, parsed, done, by)
     done.faults.sort(key=lambda fault: fault.line)
     if not dry_run and not done.faults:
         for known_error in [*done.added, *done.changed]:
@@ -70,17 +77,21 @@ def _check(
     path: str,
     parsed: Parsed,
     old: dict[str, KnownError],
+    experiments: dict[str, Experiment],
     wanted: dict[str, dict[str, Any]],
     done: Imported,
-) -> None:
-    """Check one entry and note what it does: into `wanted`, and into `done` by its ID."""
+) -> tuple[str, str] | None:
+    """Check one entry and note what it does: into `wanted`, and into `done` by its ID.
+
+    Return its expression and example, if there are any to compile.
+    """
     known_error = entry.get("id") if isinstance(entry, dict) else None
     if not isinstance(known_error, str) or not known_error:
         done.faults.append(Fault(parsed.line(path), "A known error needs an id.", path))
-        return
+        return None
     if known_error in wanted:
         done.faults.append(Fault(parsed.line(f"{path}.id"), f"“{known_error}” appears twice.", path))
-        return
+        return None
     values = {name: value for name, value in entry.items() if name != "id"}
     wanted[known_error] = values
     row = old.get(known_error)
@@ -89,12 +100,28 @@ def _check(
     for name in wrong:
         done.faults.append(Fault(parsed.line(f"{path}.{name}"), f"Unknown field “{name}”.", f"{path}.{name}"))
     known = {name: value for name, value in values.items() if name not in wrong}
-    try:
-        after = values_of(checked_row(known_error, before | known))
-    except InvalidFields as error:
-        for name, problems in error.problems.items():
-            line = parsed.line(f"{path}.{name}")
-            done.faults.extend(Fault(line, f"{known_error}, {name}: {problem}", path) for problem in problems)
-        return
-    kind = done.added if row is None else done.unchanged if after == before else done.changed
+    changed_row, problems = read_row(known_error, before | known, experiments=experiments)
+    for name, messages in problems.items():
+        line = parsed.line(f"{path}.{name}")
+        done.faults.extend(Fault(line, f"{known_error}, {name}: {message}", path) for message in messages)
+    if problems:
+        return expression_of(changed_row, problems)
+    if values_of(changed_row) == before:
+        done.unchanged.append(known_error)
+        return None
+    kind = done.added if row is None else done.changed
     kind.append(known_error)
+    return expression_of(changed_row, problems)
+
+
+def _check_expressions(expressions: dict[str, tuple[str, str]], parsed: Parsed, done: Imported, by: Principal) -> None:
+    """Compile the expressions of the entries at these paths, all within one budget, and note their faults."""
+    try:
+        faults = expression_faults(list(expressions.values()), by=by)
+    except TooCostly as error:
+        done.faults.append(Fault(0, str(error)))
+        return
+    for path, fault in zip(expressions, faults, strict=True):
+        if fault:
+            entry = parsed.data[HEAD][int(path.rpartition(".")[2])]
+            done.faults.append(Fault(parsed.line(f"{path}.regex"), f"{entry['id']}, regex: The pattern {fault}.", path))

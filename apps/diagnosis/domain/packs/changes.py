@@ -12,7 +12,7 @@ from apps.core.domain.workflow import move
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.diagnosis.domain.known_errors.changes import save_together, values_of
 from apps.diagnosis.domain.packs.current import pack_in_force
-from apps.diagnosis.domain.packs.reading import Pack, read_pack
+from apps.diagnosis.domain.packs.reading import Pack, check_expressions, read_pack
 from apps.diagnosis.enums import CHANGE_MOVES, ChangeState, CodeScope
 from apps.diagnosis.models import ExitCodeMeaning, ExperimentPack, KnownError
 from apps.diagnosis.permissions import may_edit_catalogue, may_propose_pack
@@ -85,6 +85,7 @@ def checked_pack(text: str, *, by: Principal) -> Pack:
     pack = read_pack(text, by=by)
     if pack.experiment and not may_propose_pack(by, pack.experiment.pk):
         raise NotAllowed(f"Only the OPG and liaisons of {pack.experiment} can propose its pack.")
+    check_expressions(pack, by=by)
     if pack.faults:
         raise InvalidFields({"text": [str(fault) for fault in pack.faults]})
     return pack
@@ -119,6 +120,7 @@ def decide_pack(
 
 def _apply(proposed: ExperimentPack, experiment: Experiment, *, by: Principal, at: datetime) -> None:
     pack = read_pack(proposed.text)  # the catalogue may have changed since it was proposed
+    check_expressions(pack, by=by)
     if pack.faults:
         raise InvalidFields({"text": [str(fault) for fault in pack.faults]})
     gone = [row for row in _rows_of(experiment) if row.pk not in pack.known_errors and row.enabled]

@@ -1,18 +1,20 @@
-"""Read a pack from YAML: what it declares, and every fault with its line."""
+"""Read a pack from YAML: what it declares, and every fault with its line.
+
+Reading compiles none of its expressions. `check_expressions` does, all within one budget.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import re2
 from django.core.exceptions import ValidationError
 
 from apps.accounts.models import Experiment, Principal
 from apps.accounts.permissions import scope_of
-from apps.core.errors import InvalidFields
-from apps.diagnosis.domain.known_errors.changes import FIELDS, NO_EXPERIMENT, checked_row
-from apps.diagnosis.engine.catalogue import compile_pattern
+from apps.core.domain.expression_runs import TooCostly
+from apps.diagnosis.domain.known_errors.changes import FIELDS, NO_EXPERIMENT, expression_of, read_row
+from apps.diagnosis.domain.known_errors.expressions import expression_faults
 from apps.diagnosis.engine.markers import LEVELS
 from apps.diagnosis.enums import CodeScope
 from apps.diagnosis.models import ExitCodeMeaning, KnownError
@@ -23,7 +25,17 @@ MAX_BYTES = 500_000
 MOST = {"known_errors": 500, "exit_codes": 500, "phases": 20, "levels": 20}
 PATTERN_FIELDS = frozenset(FIELDS) - {"experiment", "pack", "enabled"}
 CODE_FIELDS = ("number", "kind", "title", "help", "category", "certain")
-LONGEST_REGEX = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression of a pack: where it is, its regex, the example that it must match, and how a fault begins."""
+
+    line: int
+    path: str
+    regex: str
+    example: str | None
+    subject: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,7 @@ class Pack:
     exit_codes: dict[tuple[str, int], ExitCodeMeaning] = field(default_factory=dict)
     phases: list[dict[str, str]] = field(default_factory=list)
     levels: list[dict[str, str]] = field(default_factory=list)
+    expressions: list[Expression] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
     @property
@@ -43,7 +56,7 @@ class Pack:
 
 
 def read_pack(text: str, *, by: Principal | None = None) -> Pack:
-    """Read and check a pack. Nothing is stored."""
+    """Read and check a pack but for its expressions. Nothing is stored."""
     parsed = parse_yaml(text, longest=MAX_BYTES)
     if not isinstance(parsed.data, dict):
         faults = parsed.faults or [Fault(1, "Start with “experiment:” and the key of the experiment.")]
@@ -123,10 +136,12 @@ def _read_known_error(pack: Pack, parsed: Parsed, path: str, entry: dict[str, An
         return
     assert pack.experiment  # noqa: S101  checked by the caller
     own = {"experiment": pack.experiment.key, "pack": pack.experiment.key}
-    try:
-        row = checked_row(known_error, entry | own)
-    except InvalidFields as error:
-        _add_problems(pack, parsed, path, known_error, error.problems)
+    row, problems = read_row(known_error, entry | own, experiments={pack.experiment.key.upper(): pack.experiment})
+    if expression := expression_of(row, problems):
+        line = parsed.line(f"{path}.regex")
+        pack.expressions.append(Expression(line, path, *expression, f"{known_error}, regex: The pattern"))
+    if problems:
+        _add_problems(pack, parsed, path, known_error, problems)
     else:
         pack.known_errors[known_error] = row
 
@@ -155,27 +170,25 @@ def _add_problems(pack: Pack, parsed: Parsed, path: str, name: str, problems: Ma
 
 
 def _regex(pack: Pack, parsed: Parsed, path: str, regex: Any, *, group: str = "") -> str:
-    """Check an expression of lines, with a named group if one is needed."""
-    fault = ""
+    """Read an expression of lines, with a named group if one is needed."""
+    line, name = parsed.line(path), path.rpartition(".")[2]
     if not isinstance(regex, str) or not regex:
-        fault = "Write a regular expression."
-    elif len(regex) > LONGEST_REGEX:
-        fault = f"Use at most {LONGEST_REGEX} characters."
-    else:
-        try:
-            compiled = compile_pattern(regex)
-        except re2.error as error:
-            fault = f"The expression does not compile in RE2: {_words(error)}."
-        else:
-            if compiled.search(b""):
-                fault = "The expression matches the empty line."
-            elif group and group not in re.findall(r"\(\?P?<(\w+)>", regex):
-                fault = f"Name the phase by a group: (?P<{group}>…)."
-    if fault:
-        pack.faults.append(Fault(parsed.line(path), f"{path.rpartition('.')[2]}: {fault}", path))
-    return str(regex or "")
+        pack.faults.append(Fault(line, f"{name}: Write a regular expression.", path))
+        return ""
+    if group and group not in re.findall(r"\(\?P?<(\w+)>", regex):
+        pack.faults.append(Fault(line, f"{name}: Name the phase by a group: (?P<{group}>…).", path))
+    pack.expressions.append(Expression(line, path, regex, None, f"{name}: The expression"))
+    return regex
 
 
-def _words(error: Exception) -> str:
-    why = error.args[0] if error.args else error
-    return why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+def check_expressions(pack: Pack, *, by: Principal) -> None:
+    """Compile the expressions of a pack, all within one budget, and add their faults."""
+    try:
+        faults = expression_faults([(each.regex, each.example) for each in pack.expressions], by=by)
+    except TooCostly as error:
+        pack.faults.append(Fault(0, f"The expressions of the pack: {error}"))
+        return
+    for expression, fault in zip(pack.expressions, faults, strict=True):
+        if fault:
+            pack.faults.append(Fault(expression.line, f"{expression.subject} {fault}.", expression.path))
+    pack.faults.sort(key=lambda fault: fault.line)

@@ -10,8 +10,9 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import DomainError, InvalidFields
+from apps.diagnosis.domain.known_errors.changes import PORTAL
 from apps.diagnosis.domain.packs.changes import decide_pack, effect_of, propose_pack
-from apps.diagnosis.domain.packs.reading import read_pack
+from apps.diagnosis.domain.packs.reading import check_expressions, read_pack
 
 
 class Command(BaseCommand):
@@ -38,6 +39,7 @@ class Command(BaseCommand):
 
     def _check(self, text: str) -> None:
         pack = read_pack(text)
+        check_expressions(pack, by=PORTAL)
         if pack.faults:
             raise InvalidFields({"text": [str(fault) for fault in pack.faults]})
         effect = effect_of(pack)
