@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dev.messages import say
@@ -43,8 +43,8 @@ CHECKS: dict[str, list[str | Path]] = {
 }
 
 
-def run_checks(names: Sequence[str] = tuple(CHECKS)) -> list[str]:
-    """Run these checks in parallel; print the output of those that fail and return their names."""
+def run_checks(names: Sequence[str] = tuple(CHECKS), *, tell: Callable[[str], object] = say) -> list[str]:
+    """Run these checks in parallel; tell the output of those that fail and return their names."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_FILE")} | PRODUCTION
     began = time.monotonic()
     running = {
@@ -60,9 +60,9 @@ def run_checks(names: Sequence[str] = tuple(CHECKS)) -> list[str]:
         verdict = f"failed:\n{output.rstrip()}" if process.returncode else "passed"
         if not process.returncode and "skipped" in output:
             verdict = output.strip().partition(": ")[2] or output.strip()
-        say(f"check {name} {verdict}")
+        tell(f"check {name} {verdict}")
         failed += [name] if process.returncode else []
-    say(f"checks took {time.monotonic() - began:.1f} s")
+    tell(f"checks took {time.monotonic() - began:.1f} s")
     return failed
 
 
