@@ -17,6 +17,7 @@ COMPILE = {
     ("apps/core/domain/masking.py", "Masker"): "the operator's setting",
     ("apps/core/domain/masking.py", "Rule"): "an admin's rule, which capture hosts run too",
     ("apps/core/domain/masking.py", "_compile"): "the rules above",
+    ("apps/core/domain/secret_patterns.py", "_compile"): "constants of the module",
     ("apps/diagnosis/engine/catalogue.py", "compile_pattern"): "see CALLERS",
     ("apps/diagnosis/engine/chain.py", "_compile"): "constants of the module",
     ("apps/diagnosis/engine/exit_codes.py", "program_ran"): "constants of the module",

@@ -29,12 +29,20 @@ def conflicts():
 )
 def test_what_would_run_again_differs(changes, part):
     store(captured_job(1, arguments="a b"), captured_job(2))
-    store(captured_job(1, **{"arguments": "a b"} | changes))
+    store(captured_job(1, sender="farm-1", **{"arguments": "a b"} | changes))
 
     row = ArchivedJob.objects.get(job_id="1")
-    assert row.conflict == f"Captures of this job differ in {part}. Sent by: capture with the portal’s database."
+    assert (
+        row.conflict == f"Captures of this job differ in {part}. Sent by: capture with the portal’s database, farm-1."
+    )
     assert not ArchivedJob.objects.get(job_id="2").conflict
     assert Event.objects.get(kind="archive.conflict").data == {"job_ids": ["1"]}
+
+
+def test_captures_with_the_portal_s_database_are_not_suspected_when_an_id_is_used_again_at_once():
+    store(captured_job(1), captured_job(1, submitted_at=START + timedelta(seconds=3), script=b"another submission"))
+
+    assert not any(conflicts())
 
 
 def test_equal_captures_and_another_submission_are_no_conflict():
@@ -86,7 +94,10 @@ class AnyOrder(TestCase):
     @given(times=st.lists(captures, min_size=1, max_size=8), cuts=st.lists(st.integers(1, 7), max_size=3))
     def test_marks_are_those_of_the_captures_not_of_their_batches(self, times, cuts):
         """Each submission is a run of captures at most a minute apart; it is marked if its scripts differ."""
-        jobs = [captured_job(1, submitted_at=START + timedelta(seconds=at), script=script) for at, script in times]
+        jobs = [
+            captured_job(1, submitted_at=START + timedelta(seconds=at), script=script, sender="farm-1")
+            for at, script in times
+        ]
         for first, last in zip([0, *sorted(cuts)], [*sorted(cuts), len(jobs)], strict=True):
             store(*jobs[first:last])
 

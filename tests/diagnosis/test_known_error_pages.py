@@ -90,11 +90,11 @@ def test_preview_shows_hits_in_failed_and_successful_jobs_and_saves_nothing(clie
 
 
 def test_slow_pattern_cuts_its_preview_short_and_a_large_one_is_refused(client, make_job, at, approver):
-    job = make_job(1)
-    harvest = LogHarvest.objects.create(job=job, due_at=at)
     compressed = zstandard.ZstdCompressor().compress(slow_expressions.LOG.encode())
     values = {"stream": "stdout", "path": "x", "size_bytes": 968_000, "compressed": compressed, "first_offset": 0}
-    LogExcerpt.objects.create(harvest=harvest, **values)
+    for number in range(1, 41):
+        harvest = LogHarvest.objects.create(job=make_job(number), due_at=at)
+        LogExcerpt.objects.create(harvest=harvest, **values)
     client.force_login(approver)
     form = {**FORM, "preview": 1, "example": "ab" * 54 + "x"}
     began = time.monotonic()

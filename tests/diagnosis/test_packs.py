@@ -149,8 +149,9 @@ def test_a_large_pack_is_checked_within_its_budget(nova, liaison, other_liaison)
     assert time.monotonic() - began < 10
     problems = refused.value.problems["text"]
     assert all("too costly" in problem for problem in problems)
-    with pytest.raises(NotAllowed):
+    with pytest.raises(InvalidFields) as refused:
         checked_pack(LARGE, by=other_liaison)
+    assert refused.value.problems["text"] == ["Line 1: Experiment “NOVA” not found, or you do not have access."]
 
 
 def test_reading_a_pack_compiles_nothing_and_asks_few_queries(nova, django_assert_max_num_queries):

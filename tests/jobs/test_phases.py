@@ -166,16 +166,17 @@ def test_tokens_of_a_user_are_limited_by_the_hour(client, alps, nova, time_machi
         return client.post("/api/v1/phases/tokens/", body, content_type="application/json")
 
     time_machine.move_to("2026-11-22T09:20:00+00:00", tick=False)
-    client.force_login(people.person("liu", (Role.LIAISON, nova)))
+    liu, mara = (people.person(name, (Role.LIAISON, nova)) for name in ("liu", "mara"))
+    client.force_login(liu)
     assert [create().status_code for _ in range(3)] == [201, 201, 429]
     refused = create()
     assert refused["Retry-After"] == "2400"
     assert "You have created 2 tokens since 09:00 UTC" in refused.json()["detail"]
     assert "Try again after 10:00 UTC" in refused.json()["detail"]
-    client.force_login(people.person("mara", (Role.LIAISON, nova)))
+    client.force_login(mara)
     assert create().status_code == 201
     time_machine.move_to("2026-11-22T10:00:00+00:00", tick=False)
-    client.force_login(people.person("liu", (Role.LIAISON, nova)))
+    client.force_login(liu)
     assert create().status_code == 201
 
 

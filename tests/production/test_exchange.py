@@ -90,7 +90,7 @@ contents = st.builds(
     arguments=st.fixed_dictionaries({}, optional={"first_seed": st.integers(1, 900_000_000)}),
     title=texts,
     purpose=texts,
-    deadline=st.none() | st.dates(),
+    deadline=st.none() | st.dates(date(2000, 1, 1), date(2100, 12, 31)),
     requested_priority=st.sampled_from(["low", "normal", "high", "urgent"]),
     priority_reason=texts,
     stages=st.lists(stages, max_size=4).map(tuple),
