@@ -211,7 +211,7 @@ def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, l
     report(client, request, slurm, 1, "sim")
 
     assert [(s.stage_name, s.first, s.tasks) for s in portal.turn()] == [("reco", 0, 2), ("reco", 2, 1)]
-    assert state() == "data_quality", "nothing was reported of the last stage yet"
+    assert state() == "data_quality", jobs_of(request)  # nothing was reported of the last stage yet
     report(client, request, slurm, 2, "reco")
     portal.work_off()
     assert state() == "done"
@@ -227,6 +227,13 @@ def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, l
     stages = {one["stage"]: one for one in read_frozen(frozen)["stages"]}
     assert stages["sim"]["failed"] == 1
     assert client.get(f"/reports/frozen/{frozen.sha256}/").status_code == 200
+
+
+def jobs_of(request: Request) -> list[tuple[object, ...]]:
+    """Return what the portal knows of the jobs that it submitted for a request, for the message of a failure."""
+    ids = request.submissions.values("spool_id")
+    names = ("job_id", "stage", "state", "exit_code", "proof", "request_key", "submitted_at", "ended_at", "collected_at")
+    return list(Job.objects.filter(spool_id__in=ids).order_by("pk").values_list(*names))
 
 
 def check_jobs_and_archive(request: Request, begun: datetime) -> None:
