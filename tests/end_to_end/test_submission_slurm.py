@@ -232,8 +232,10 @@ def test_three_stages_from_the_queue_to_done(slurm, cluster, request_of_three, l
 def jobs_of(request: Request) -> list[tuple[object, ...]]:
     """Return what the portal knows of the jobs that it submitted for a request, for the message of a failure."""
     ids = request.submissions.values("spool_id")
-    names = ("job_id", "stage", "state", "exit_code", "proof", "request_key", "submitted_at", "ended_at", "collected_at")
-    return list(Job.objects.filter(spool_id__in=ids).order_by("pk").values_list(*names))
+    jobs = Job.objects.filter(spool_id__in=ids).order_by("pk")
+    return list(
+        jobs.values_list("job_id", "stage", "state", "exit_code", "proof", "request_key", "submitted_at", "ended_at")
+    )
 
 
 def check_jobs_and_archive(request: Request, begun: datetime) -> None:
