@@ -13,8 +13,7 @@ PASSWORD = "correct horse battery staple"
 
 def experiment(key: str, name: str = "") -> Experiment:
     """The experiment of this key, made as a row if missing, of which no event tells."""
-    made, _ = Experiment.objects.get_or_create(key=key, defaults={"name": name or key})
-    return made
+    return Experiment.objects.filter(key=key).first() or Experiment.objects.create(key=key, name=name or key)
 
 
 def person(username: str, *roles: tuple[str, Experiment | None]) -> User:

@@ -8,7 +8,7 @@ from apps.accounts.models import Principal
 from apps.core.domain.events import events_of
 from apps.production.domain.content.model import RequestContent, changes
 from apps.production.domain.content.serialization import plain, read_plain
-from apps.production.domain.content.stages import content_of, with_stages
+from apps.production.domain.content.stages import content_of, stored_content
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import EDITABLE, Verb
 from apps.production.events import kind_of_move
@@ -27,7 +27,7 @@ _REVIEWS = [
 
 def keep_revision(*, request: Request, by: Principal, at: datetime, submitted: bool = False) -> RequestRevision:
     """Store the current content, in the caller's transaction, and delete revisions beyond the bounds."""
-    content = plain(content_of(with_stages(Request.objects.all()).get(pk=request.pk)))
+    content = plain(stored_content(request))
     kept = request.revisions.order_by("-id")
     last = kept.first()
     if not submitted and last and not last.is_submitted and last.by == str(by) and at - last.begun_at < MERGE_WINDOW:

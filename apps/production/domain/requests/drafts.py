@@ -238,11 +238,13 @@ def _write_content(request: Request, content: RequestContent) -> None:
         setattr(request, name, getattr(content, name))
     request.arguments = dict(content.arguments)
     request.save(update_fields=[*FIELDS, "arguments", "experiment", "key", "workflow"])
+    request.stages.filter(position__gte=len(content.stages)).delete()
+    Stage.services.through.objects.filter(stage__request=request).delete()
     _write_stages(request, content)
 
 
 def _write_stages(request: Request, content: RequestContent) -> None:
-    """Replace the stages by those of `content`; a stage keeps its row by position."""
+    """Write the stages of `content`, which have no services yet; a stage keeps its row by position."""
     stages = [
         Stage(
             request=request,
@@ -253,7 +255,6 @@ def _write_stages(request: Request, content: RequestContent) -> None:
         )
         for position, stage in enumerate(content.stages)
     ]
-    request.stages.filter(position__gte=len(stages)).delete()
     Stage.objects.bulk_create(
         stages,
         update_conflicts=True,
@@ -262,7 +263,6 @@ def _write_stages(request: Request, content: RequestContent) -> None:
     )
     ids = dict(Service.objects.values_list("slug", "pk"))
     through = Stage.services.through
-    through.objects.filter(stage__request=request).delete()
     through.objects.bulk_create(
         through(stage_id=row.pk, service_id=ids[slug])
         for row, stage in zip(stages, content.stages, strict=True)
