@@ -27,17 +27,6 @@ CHECKS: dict[str, list[str | Path]] = {
     "templates": [BINARIES / "djlint", "--lint", "--quiet", "templates"],
     "deploy": [*MANAGE, "check", "--deploy", "--fail-level", "WARNING"],
     "migrations": [*MANAGE, "makemigrations", "--check", "--dry-run"],
-    "security": [
-        BINARIES / "bandit",
-        "-q",
-        "-r",
-        "--severity-level",
-        "high",
-        "apps",
-        "opsportal",
-        "dev",
-        "gunicorn.conf.py",
-    ],
     "vulnerabilities": [sys.executable, "-m", "dev.audit"],
     "types": [BINARIES / "mypy", "apps", "opsportal", "dev", "clients/opsctl/opsctl"],
 }
