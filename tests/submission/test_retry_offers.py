@@ -1,9 +1,12 @@
 """Every page that offers a retry says what its dry run would do, and none says "retry" while the service is down."""
 
 from datetime import timedelta
+from unittest import mock
 
 import pytest
+from django.core.cache import cache
 from django.utils import timezone
+from redis.exceptions import RedisError
 
 from apps.clusters.schedulers.environment import pack
 from apps.diagnosis.domain.causes import mark_dirty, recount_dirty_hours
@@ -12,6 +15,7 @@ from apps.diagnosis.models import FailureGroup
 from apps.jobs.domain.records import hour_of
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
+from apps.submission.domain.retrying import batches, offers
 from apps.submission.domain.retrying.offers import retry_offer
 from tests.factories import archive, clusters, jobs, statusboard
 from tests.factories.verdicts import verdict
@@ -116,3 +120,20 @@ def test_offer_is_for_who_may_submit(pages, outage, liaison, now):
     offer = retry_offer(source=outage, user=liaison, at=now)
     assert (offer.jobs, offer.bundle, offer.waits_for) == (0, 0, None)
     assert "Start" not in visit()["home"]
+
+
+def test_offer_is_kept_for_a_minute_and_until_a_batch_begins(pages, outage, shifter, now, monkeypatch):
+    pages(shifter, owners=True)
+    close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
+    runs = []
+    monkeypatch.setattr(offers, "dry_run", lambda **given: runs.append(given) or batches.dry_run(**given))
+    group = FailureGroup.objects.get()
+
+    def offered():
+        return retry_offer(source=group, user=shifter, at=timezone.now()).jobs, len(runs)
+
+    assert [offered(), offered()] == [(3, 1), (3, 1)]
+    batches.plan_batch(source=group, by=shifter, at=now)
+    assert offered() == (0, 2)
+    monkeypatch.setattr(cache, "get_or_set", mock.Mock(side_effect=RedisError))
+    assert [offered(), offered()] == [(0, 3), (0, 4)]

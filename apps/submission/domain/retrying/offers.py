@@ -1,10 +1,11 @@
 """What a user can do now about failed jobs: one dry run, for every page that offers their retry."""
 
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from django.core.cache import cache
 from django.utils.functional import cached_property
 
 from apps.accounts.models import User
@@ -13,34 +14,28 @@ from apps.statusboard.enums import State
 from apps.submission.domain.retrying.batches import ATTEMPTS, dry_run
 from apps.submission.domain.retrying.eligibility import DryRun, Limits, Source
 from apps.submission.enums import ONLY_BY_OWNER, LeftOut
+from apps.submission.models import RetryBatch
+
+#: How long the numbers of an offer are shown without another dry run: one of 5,000 jobs takes half a second.
+SHOWN_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class RetryOffer:
-    """A dry run, and the services that are down now."""
+    """The numbers of a dry run, and the services that are down now.
 
-    dry_run: DryRun
-    down: Collection[Disruption]
+    Of the `jobs` to retry, `as_owner` are submitted as their owners; `services` counts them by the service that made
+    them fail. Only their owners can submit again the jobs of the `bundle`; the page of the dry run lists most of them
+    under `bundle_list`. `left_out` are the others by reason.
+    """
 
-    @property
-    def jobs(self) -> int:
-        """Return the number of jobs to retry."""
-        return len(self.dry_run.eligible)
-
-    @property
-    def as_owner(self) -> int:
-        """Return how many of them are submitted as their owners."""
-        return sum(jobs for _, _, jobs in self.dry_run.owners)
-
-    @property
-    def bundle(self) -> int:
-        """Return the number of jobs that only their owners can submit again."""
-        return len(self.dry_run.only_by_owner)
-
-    @property
-    def bundle_list(self) -> LeftOut:
-        """Return the reason under which the page of the dry run lists most of these jobs."""
-        return max(ONLY_BY_OWNER, key=lambda reason: len(self.dry_run.left_out.get(reason, ())))
+    jobs: int
+    as_owner: int
+    bundle: int
+    bundle_list: LeftOut
+    left_out: Sequence[tuple[LeftOut, int]]
+    services: Mapping[str, int]
+    down: Collection[Disruption] = ()
 
     @cached_property
     def waits(self) -> Counter[str]:
@@ -49,8 +44,11 @@ class RetryOffer:
         for row in self.down:
             slugs.setdefault(row.service.slug, row.service.slug)
             slugs.setdefault(row.service.name.casefold(), row.service.slug)
-        services = (candidate.verdict.service.casefold() for candidate in self.dry_run.eligible)
-        return Counter(slugs[service] for service in services if service in slugs)
+        waits: Counter[str] = Counter()
+        for service, jobs in self.services.items():
+            if service in slugs:
+                waits[slugs[service]] += jobs
+        return waits
 
     @property
     def waits_for(self) -> Disruption | None:
@@ -72,10 +70,38 @@ class RetryOffer:
 
 
 def retry_offer(*, source: Source, user: User, at: datetime) -> RetryOffer:
-    """Return what a batch with the default limits would retry."""
-    return offer_of(dry_run(source=source, user=user, limits=Limits(ATTEMPTS), at=at), at)
+    """Return what a batch with the default limits would retry, as of `SHOWN_SECONDS` ago at most.
+
+    A batch that is planned, cancelled or ends counts at once.
+    """
+    newest = RetryBatch.objects.order_by("-pk").values_list("pk", "state").first()
+    key = f"retry-offer:{source._meta.label_lower}:{source.pk}:{user.pk}:{newest}".replace(" ", "")
+
+    def compute() -> RetryOffer:
+        return _numbers_of(dry_run(source=source, user=user, limits=Limits(ATTEMPTS), at=at))
+
+    try:
+        numbers = cache.get_or_set(key, compute, SHOWN_SECONDS) or compute()
+    except Exception:  # Redis is away: each page makes its own dry run meanwhile
+        numbers = compute()
+    return _with_services(numbers, at)
 
 
 def offer_of(dry_run: DryRun, at: datetime) -> RetryOffer:
-    """Return a dry run with the services that are down."""
-    return RetryOffer(dry_run, disruptions(at, (State.DOWN,)) if dry_run.eligible else ())
+    """Return the numbers of a dry run with the services that are down."""
+    return _with_services(_numbers_of(dry_run), at)
+
+
+def _numbers_of(dry_run: DryRun) -> RetryOffer:
+    return RetryOffer(
+        jobs=len(dry_run.eligible),
+        as_owner=sum(jobs for _, _, jobs in dry_run.owners),
+        bundle=len(dry_run.only_by_owner),
+        bundle_list=max(ONLY_BY_OWNER, key=lambda reason: len(dry_run.left_out.get(reason, ()))),
+        left_out=dry_run.reasons,
+        services=Counter(candidate.verdict.service.casefold() for candidate in dry_run.eligible),
+    )
+
+
+def _with_services(numbers: RetryOffer, at: datetime) -> RetryOffer:
+    return replace(numbers, down=disruptions(at, (State.DOWN,)) if numbers.jobs else ())
