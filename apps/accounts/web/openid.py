@@ -11,12 +11,11 @@ from contextlib import suppress
 from typing import Any
 
 import jwt
-import requests
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import get_user_model
 from django.contrib.auth.decorators import login_not_required
-from django.core.exceptions import SuspiciousOperation
+from django.core.exceptions import SuspiciousOperation, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -26,6 +25,7 @@ from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthen
 
 from apps.accounts import domain
 from apps.accounts.models import User
+from apps.accounts.web.provider import Denied, NoAnswer, call
 from apps.core.errors import DomainError
 
 logger = logging.getLogger("opsportal.login")
@@ -34,12 +34,10 @@ logger = logging.getLogger("opsportal.login")
 KEPT = 3_600
 #: Accepted signatures of tokens: those with a key pair, because the client secret is not a signing key.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "ES512")
+#: The longest subject by the standard.
+MOST_SUBJECT = 255
 
 _documents: dict[str, tuple[float, dict[str, Any]]] = {}
-
-
-class NoAnswer(Exception):
-    """The provider is unavailable, or its answer is not OpenID Connect."""
 
 
 def discovery() -> dict[str, Any]:
@@ -49,15 +47,14 @@ def discovery() -> dict[str, Any]:
     if kept and time.monotonic() - kept[0] < KEPT:
         return kept[1]
     address = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
-    try:
-        found = requests.get(address, timeout=settings.OIDC_TIMEOUT, allow_redirects=False).json()
-        said = found["issuer"]
-    except (requests.RequestException, ValueError, KeyError, TypeError) as error:
-        raise NoAnswer(f"{address}: {error}") from error
-    if said.rstrip("/") != issuer.rstrip("/"):
-        raise NoAnswer(f"{address} is of another issuer: {said}")
-    _documents[issuer] = (time.monotonic(), found)
-    return dict(found)
+    document = call("GET", address).json()
+    for name in ("issuer", "authorization_endpoint", "token_endpoint", "jwks_uri"):
+        if not str(document.get(name)).lower().startswith(("https://", "http://")):
+            raise NoAnswer(f"{address} has no {name}")
+    if document["issuer"].rstrip("/") != issuer.rstrip("/"):
+        raise NoAnswer(f"{address} is of another issuer: {document['issuer']}")
+    _documents[issuer] = (time.monotonic(), document)
+    return document
 
 
 class Refused(Exception):
@@ -94,29 +91,38 @@ class OpenIDBackend(OIDCAuthenticationBackend):
         user: User | None = super().authenticate(request, **credentials)
         return user
 
+    def get_token(self, payload: dict[str, Any]) -> dict[str, Any]:
+        return call("POST", self.OIDC_OP_TOKEN_ENDPOINT, data=payload).json()
+
     def retrieve_matching_jwk(self, token: str) -> jwt.PyJWK:
         """Return the provider's key that signed the token; key IDs (`kid`) are optional in the standard."""
-        answer = requests.get(self.OIDC_OP_JWKS_ENDPOINT, timeout=settings.OIDC_TIMEOUT)
-        answer.raise_for_status()
+        keys = call("GET", self.OIDC_OP_JWKS_ENDPOINT).json().get("keys")
         header = jwt.get_unverified_header(token)
         if (algorithm := header["alg"]) not in ALGORITHMS:
             raise SuspiciousOperation(f"the token is signed by {algorithm!r}")
-        for key in answer.json()["keys"]:
+        for key in keys if isinstance(keys, list) else []:
+            if not isinstance(key, dict):
+                continue
             if key.get("kid") == header.get("kid", key.get("kid")) and key.get("alg", algorithm) == algorithm:
-                with suppress(jwt.PyJWTError):  # a key of another kind
+                with suppress(jwt.PyJWTError, TypeError, ValueError):  # a key of another kind
                     return jwt.PyJWK(key, algorithm)
         raise SuspiciousOperation("the provider has no key for the token")
 
     def _verify_jws(self, payload: str, key: Any) -> dict[str, Any]:
-        return jwt.decode(
-            payload,
-            key,
-            algorithms=ALGORITHMS,
-            audience=settings.OIDC_RP_CLIENT_ID,
-            issuer=discovery()["issuer"],
-            leeway=60,
-            options={"require": ["exp", "iat", "iss", "aud", "sub"]},
-        )
+        claims = _verified(payload, key, required=["exp", "iat", "iss", "aud", "sub"])
+        if claims.get("azp", settings.OIDC_RP_CLIENT_ID) != settings.OIDC_RP_CLIENT_ID:
+            raise SuspiciousOperation(f"the token was issued to {claims['azp']!r}")
+        if len(claims["sub"]) > MOST_SUBJECT:
+            raise SuspiciousOperation(f"the subject is longer than {MOST_SUBJECT} characters")
+        return claims
+
+    def get_userinfo(self, access_token: str, id_token: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """Return the user's claims, which may be signed. Unlike a token, these have no expiry."""
+        answer = call("GET", self.OIDC_OP_USER_ENDPOINT, headers={"Authorization": f"Bearer {access_token}"})
+        if answer.content_type != "application/jwt":
+            return answer.json()
+        token = answer.body.decode()
+        return _verified(token, self.retrieve_matching_jwk(token), required=["iss", "aud", "sub"])
 
     def get_or_create_user(self, access_token: str, id_token: str, payload: dict[str, Any]) -> User:
         claims = dict(payload)
@@ -124,11 +130,24 @@ class OpenIDBackend(OIDCAuthenticationBackend):
             more = self.get_userinfo(access_token, id_token, payload)
             if more.get("sub") != payload["sub"]:
                 raise Refused("The provider describes another user than it has logged in.")
-            claims |= more
+            claims |= more | {"iss": payload["iss"]}
         try:
             return domain.sign_on(identity=identity_in(claims), at=timezone.now())
         except DomainError as refusal:  # as a DomainError, Django and django-axes would count a wrong password
             raise Refused(str(refusal)) from refusal
+
+
+def _verified(token: str, key: Any, required: list[str]) -> dict[str, Any]:
+    """Return the claims of a token that is signed by the provider for the portal. Raises `PyJWTError`."""
+    return jwt.decode(
+        token,
+        key,
+        algorithms=ALGORITHMS,
+        audience=settings.OIDC_RP_CLIENT_ID,
+        issuer=discovery()["issuer"],
+        leeway=60,
+        options={"require": required},
+    )
 
 
 def identity_in(claims: dict[str, Any]) -> domain.Identity:
@@ -140,7 +159,7 @@ def identity_in(claims: dict[str, Any]) -> domain.Identity:
         subject=f"{claims['iss']} {claims['sub']}",
         first_name=_text(claims.get("given_name")),
         last_name=_text(claims.get("family_name")),
-        email=_text(claims.get("email")) if verified else "",
+        email=_address(claims.get("email")) if verified else "",
         groups=frozenset(map(str, groups if isinstance(groups, list) else [groups])),
     )
 
@@ -149,8 +168,17 @@ def _text(claim: Any) -> str:
     return str(claim or "").replace("\0", "")[:150]
 
 
+def _address(claim: Any) -> str:
+    """Return the claim if it is a mail address, else nothing."""
+    address = str(claim or "")
+    with suppress(ValidationError):
+        User._meta.get_field("email").clean(address, None)
+        return address
+    return ""
+
+
 #: Reasons why a login fails: refused by the portal, invalid, or the provider is unavailable.
-REFUSALS = (Refused, SuspiciousOperation, jwt.PyJWTError, requests.RequestException, NoAnswer, KeyError, ValueError)
+REFUSALS = (Refused, SuspiciousOperation, jwt.PyJWTError, Denied, NoAnswer, KeyError, ValueError)
 
 
 class _View:
@@ -173,7 +201,7 @@ class _View:
     def _back(self, request: HttpRequest, error: Exception | None) -> HttpResponse:
         if isinstance(error, Refused):
             text = str(error)
-        elif isinstance(error, NoAnswer | requests.RequestException):
+        elif isinstance(error, NoAnswer):
             text = f"{settings.OIDC_NAME} does not answer. Try again later."
         else:
             text = f"The login by {settings.OIDC_NAME} did not succeed. Try again."

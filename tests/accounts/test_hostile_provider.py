@@ -1,0 +1,234 @@
+"""Login by OpenID Connect at a provider that is slow or wrong: the portal refuses, in bounded time, and serves on."""
+
+import json
+import threading
+import time
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from django.test import Client
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from apps.accounts.models import User
+from apps.accounts.web import openid
+from apps.accounts.web import provider as calls
+from tests.accounts.hostile_provider import DISCOVERY, KEYS, TOKEN, USER, hostile_provider
+
+START, CALLBACK = "/accounts/openid/", "/accounts/openid/callback/"
+
+
+@pytest.fixture(scope="module")
+def running_provider():
+    with hostile_provider() as provider:
+        yield provider
+
+
+@pytest.fixture
+def provider(running_provider, settings, db):
+    """The portal as a client of a provider that answers well, until the test changes it."""
+    settings.OIDC_ISSUER, settings.OIDC_RP_CLIENT_ID = running_provider.issuer, "portal"
+    settings.OIDC_NAME = "Lab login"
+    settings.AUTHENTICATION_BACKENDS = [
+        "axes.backends.AxesStandaloneBackend",
+        "django.contrib.auth.backends.ModelBackend",
+        "apps.accounts.web.openid.OpenIDBackend",
+    ]
+    openid._documents.clear()
+    running_provider.start_again()
+    return running_provider
+
+
+def log_in(client, provider):
+    """Go to the provider and come back with a code; return the page and the user who is logged in."""
+    question = parse_qs(urlsplit(client.get(START).headers.get("Location", "")).query)
+    if "state" not in question:
+        return client.get("/accounts/login/").text, ""
+    provider.claims.setdefault("nonce", question["nonce"][0])
+    page = client.get(CALLBACK, {"code": "c", "state": question["state"][0]}, follow=True)
+    key = client.session.get("_auth_user_id")
+    return page.text, User.objects.get(pk=key).username if key else ""
+
+
+def test_good_answers_log_in(client, provider):
+    assert log_in(client, provider)[1] == "ann"
+    assert User.objects.get().sign_on_subject == f"{provider.issuer} s-1"
+
+
+LONG_AGO = 1
+IN_300_YEARS = 9_999_999_999
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"nonce": "of another login"},
+        {"nonce": None},
+        {"exp": LONG_AGO},
+        {"exp": None},
+        {"iat": IN_300_YEARS},
+        {"iss": "https://evil.example.org"},
+        {"aud": "another program"},
+        {"aud": ["portal", "another program"], "azp": "another program"},
+        {"sub": "s-2"},
+        {"sub": "s" * 256},
+        {"sub": ""},
+    ],
+    ids=str,
+)
+def test_token_of_another_login_program_user_or_time_is_refused(client, provider, claims):
+    provider.claims = claims
+    page, username = log_in(client, provider)
+    assert username == ""
+    assert "did not succeed" in page or "another user" in page
+    assert not User.objects.exists()
+
+
+@pytest.mark.parametrize("algorithm", ["another key", "HS256", "none"])
+def test_forged_token_is_refused(client, provider, algorithm):
+    provider.key = {"HS256": "secret" * 8, "none": None}.get(
+        algorithm, rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    )
+    provider.algorithm = algorithm if algorithm in {"HS256", "none"} else "RS256"
+    page, username = log_in(client, provider)
+    assert username == ""
+    assert "did not succeed" in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "username"),
+    [
+        ({}, "ann"),
+        ({"aud": "another program"}, ""),
+        ({"iss": "https://evil.example.org"}, ""),
+        ({"sub": "s-2"}, ""),
+        ({"exp": LONG_AGO}, ""),
+    ],
+    ids=str,
+)
+def test_signed_user_information_is_checked(client, provider, changes, username):
+    """Keycloak signs it for clients that choose so, without an expiry."""
+    claims = {"iss": provider.issuer, "aud": "portal", "sub": "s-1", "preferred_username": "ann"}
+    provider.answers[USER] = provider.signed(claims | changes).encode()
+    assert log_in(client, provider)[1] == username
+
+
+def test_user_information_does_not_change_the_issuer(client, provider):
+    provider.answers[USER] = b'{"sub": "s-1", "preferred_username": "ann", "iss": "https://evil.example.org"}'
+    log_in(client, provider)
+    assert User.objects.get().sign_on_subject == f"{provider.issuer} s-1"
+
+
+@pytest.mark.parametrize("address", ["ann@example.org\nBcc: all@example.org", "ann", "a" * 300 + "@example.org", 5])
+def test_mail_address_that_is_none_is_ignored(client, provider, address):
+    user = {"sub": "s-1", "preferred_username": "ann", "email": address}
+    provider.answers[USER] = json.dumps(user).encode()
+    assert log_in(client, provider)[1] == "ann"
+    assert User.objects.get().email == ""
+
+
+def test_code_that_the_provider_refuses_is_no_outage(client, provider):
+    client.get(START)
+    provider.status = 400
+    assert "did not succeed" in log_in(client, provider)[0]
+
+
+RUBBISH = [b"", b"<html>", b"[]", b"5", b"null", b"\xff", b"[" * 100_000, b'{"a": "' + b"x" * 1_000_000 + b'"}']
+
+
+@pytest.mark.parametrize("path", [DISCOVERY, TOKEN, KEYS, USER])
+@pytest.mark.parametrize("body", RUBBISH, ids=lambda body: repr(body[:8]))
+def test_answer_that_is_no_openid_connect_is_refused(client, provider, path, body):
+    provider.answers[path] = body
+    page, username = log_in(client, provider)
+    assert (username, "Lab login does not answer" in page) == ("", True)
+    assert not User.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["issuer", "authorization_endpoint", "token_endpoint", "jwks_uri"])
+@pytest.mark.parametrize("value", [None, 5, "", "javascript:alert(1)", ["https://a.example.org"]], ids=str)
+def test_discovery_without_an_address_is_refused(client, provider, name, value):
+    provider.answers[DISCOVERY] = json.dumps(provider._good_answer(DISCOVERY) | {name: value}).encode()
+    page, username = log_in(client, provider)
+    assert (username, "Lab login does not answer" in page) == ("", True)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        (TOKEN, ["id_token", "access_token"]),
+        (KEYS, ["keys"]),
+        (USER, ["sub", "preferred_username", "groups", "email", "email_verified", "given_name", "iss"]),
+    ],
+)
+def test_no_value_in_an_answer_is_an_error_of_the_portal(provider, path, names):
+    @hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def check(data):
+        provider.start_again()
+        answer = dict.fromkeys(names)
+        for name in data.draw(st.lists(st.sampled_from(names), min_size=1)):
+            answer[name] = data.draw(JSON)
+        if path == KEYS:
+            answer["keys"] = [answer["keys"], {"kty": "RSA", "n": answer["keys"], "e": answer["keys"]}]
+        if path == USER:
+            answer["sub"] = "s-1"
+        provider.answers[path] = json.dumps(answer).encode()
+        page, _ = log_in(Client(), provider)
+        assert "Internal error" not in page
+
+    check()
+
+
+SLOW = {
+    "silence": [b""] * 20,
+    "headers": [b"HTTP/1.1 200 OK\r\n", *[b"X: y\r\n"] * 20],
+    "body": [b"HTTP/1.1 200 OK\r\n\r\n{}", *[b" "] * 20],
+}
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_slow_answer_is_given_up(client, provider, settings, kind):
+    settings.OIDC_TIMEOUT = 1
+    provider.answers[DISCOVERY] = SLOW[kind]
+    start = time.monotonic()
+    assert "Lab login does not answer" in log_in(client, provider)[0]
+    assert time.monotonic() - start < 4
+
+
+@pytest.mark.parametrize("path", [DISCOVERY, TOKEN, KEYS, USER])
+def test_redirect_is_not_followed(client, provider, path):
+    """The call of the token has the portal's secret, that of the user information the user's token."""
+    provider.answers[path] = [f"HTTP/1.1 307 Go\r\nLocation: {provider.issuer}/elsewhere\r\n\r\n".encode()]
+    log_in(client, provider)
+    assert "/elsewhere" not in provider.calls
+
+
+def test_few_logins_at_a_time_wait_for_a_provider_that_hangs(provider, settings):
+    """Strangers can start logins: they must not take all threads of the web server."""
+    settings.OIDC_TIMEOUT = 3
+    provider.answers[DISCOVERY] = SLOW["silence"]
+    durations = []
+
+    def start_login():
+        start = time.monotonic()
+        with pytest.raises(calls.NoAnswer):
+            openid.discovery()
+        durations.append(time.monotonic() - start)
+
+    threads = [threading.Thread(target=start_login) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(duration > 2 for duration in durations) == calls.MOST_CALLS
+    assert len(provider.calls) == calls.MOST_CALLS
