@@ -91,6 +91,11 @@ class OpenIDBackend(OIDCAuthenticationBackend):
         user: User | None = super().authenticate(request, **credentials)
         return user
 
+    def get_user(self, user_id: Any) -> User | None:
+        """Return the user of a session, None if inactive, which the library leaves out."""
+        user: User | None = super().get_user(user_id)
+        return user if user and self.user_can_authenticate(user) else None
+
     def get_token(self, payload: dict[str, Any]) -> dict[str, Any]:
         return call("POST", self.OIDC_OP_TOKEN_ENDPOINT, data=payload).json()
 
