@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import Q
 
 from apps.statusboard.domain.exports import monitored
-from apps.statusboard.enums import Effect, State
+from apps.statusboard.enums import Effect, NoteKind, State
 from apps.statusboard.models import DowntimeWindow, Incident
 
 #: Resolved incidents and past windows are listed for so long.
@@ -52,7 +52,7 @@ def events(at: datetime, base: str) -> list[dict[str, Any]]:
 
 def _recent(at: datetime) -> Iterable[Incident]:
     rows = Incident.objects.filter(Q(ended_at=None) | Q(ended_at__gt=at - PAST), merged_into=None)
-    return rows.select_related("service").prefetch_related("changes").order_by("-started_at", "-pk")
+    return rows.select_related("service").prefetch_related("changes", "notes").order_by("-started_at", "-pk")
 
 
 def _named(base: str, kind: str, key: str, name: str, description: str, modified: datetime) -> dict[str, Any]:
@@ -67,8 +67,10 @@ def _named(base: str, kind: str, key: str, name: str, description: str, modified
 
 def _incident(row: Incident, base: str) -> dict[str, Any]:
     phases = _phases(row)
+    # Its own text is what monitoring sent, such as names and addresses of hosts: only its updates are for everybody.
+    updates = "\n".join(note.text for note in row.notes.all() if note.kind == NoteKind.UPDATE)
     return {
-        **_named(base, INCIDENTS, f"incident-{row.pk}", row.title, row.text, phases[-1][0]),
+        **_named(base, INCIDENTS, f"incident-{row.pk}", row.title, updates, phases[-1][0]),
         "status": row.state,
         "type": "unplanned",
         "resolution": "unresolved" if row.is_open else "completed",

@@ -47,7 +47,11 @@ class NoForm(forms.Form):
 
 
 class PostForm(forms.Form):
-    text = forms.CharField(widget=forms.Textarea(attrs={"rows": 2}), label="Update", help_text="Shown to all users.")
+    text = forms.CharField(
+        widget=forms.Textarea(attrs={"rows": 2}),
+        label="Update",
+        help_text="Shown to all users, and on the public status page if there is one.",
+    )
 
 
 class LogForm(forms.Form):
@@ -108,7 +112,10 @@ class WindowForm(forms.Form):
         choices=Effect.choices, initial=Effect.DOWN, required=False, help_text="At risk: announced, not maintenance."
     )
     text = forms.CharField(
-        required=False, widget=forms.Textarea(attrs={"rows": 3}), label="Impact", help_text="What it means for jobs."
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        label="Impact",
+        help_text="What it means for jobs. Shown to all users, and in the public calendar if there is one.",
     )
     repeat = forms.ChoiceField(choices=[("", "Once"), *Repeat.choices], required=False)
     last_day = DayField(
