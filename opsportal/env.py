@@ -323,6 +323,12 @@ class Environment(BaseModel):
     )
     OIDC_USERNAME_CLAIM: str = Field(default="preferred_username", description="Claim that holds the user name.")
     OIDC_GROUPS_CLAIM: str = Field(default="groups", description="Claim that holds the groups.")
+    OIDC_SESSION_HOURS: int = Field(
+        default=12,
+        ge=1,
+        le=336,
+        description="How long a login by the provider lasts. The next one asks the provider for the user's groups again.",
+    )
     REMOTE_USER_HEADER: str = Field(
         default="",
         pattern=r"^([A-Za-z0-9-]+)?$",

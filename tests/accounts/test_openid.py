@@ -1,11 +1,13 @@
 """Login by OpenID Connect, at a real provider; and what the portal does not believe."""
 
 import time
+from datetime import timedelta
 from urllib.parse import parse_qs, urlsplit
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.accounts.web import openid
@@ -265,6 +267,29 @@ def test_token_without_a_signature_or_signed_with_the_secret_is_refused(settings
         forged = jwt.encode({"iss": "I", "aud": "portal", "sub": "s", "exp": 9e9}, key, algorithm=algorithm)
         with pytest.raises(jwt.PyJWTError):
             openid.OpenIDBackend()._verify_jws(forged, secret)
+
+
+def test_login_ends_after_its_hours_however_active(client, sso, settings, time_machine):
+    """Roles by group are those of the last login, so an open session must not keep them for long."""
+    settings.SSO_ROLES = {"opg": ["shifter"]}
+    settings.OIDC_SESSION_HOURS = 12
+    sso.has("s-8", preferred_username="eve", groups=["opg"])
+    log_in(client, sso, "s-8")
+    time_machine.move_to(timezone.now() + timedelta(hours=11, minutes=55))
+    client.session.save()
+    assert client.get("/health/").status_code == 200
+    sso.has("s-8", preferred_username="eve")
+    time_machine.move_to(timezone.now() + timedelta(minutes=10))
+    assert client.get("/health/").status_code == 302
+
+
+def test_logout_ends_the_session_and_the_next_login_asks_the_provider(client, sso):
+    log_in(client, sso)
+    cookie = client.cookies["sessionid"].value
+    assert client.post("/accounts/logout/").headers["Location"] == "/accounts/login/"
+    client.cookies["sessionid"] = cookie
+    assert client.get("/").status_code == 302
+    assert client.get(START).headers["Location"].startswith(sso.issuer)
 
 
 def test_document_of_another_issuer_is_refused(sso, settings):

@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import jwt
@@ -229,6 +230,12 @@ class StartView(_View, OIDCAuthenticationRequestView):
 
 class CallbackView(_View, OIDCAuthenticationCallbackView):
     """Log in the user who comes back from the provider, or show why not."""
+
+    def login_success(self) -> HttpResponse:
+        """Log in the user for `OIDC_SESSION_HOURS`, however active; then the provider is asked again."""
+        answer: HttpResponse = super().login_success()
+        self.request.session.set_expiry(timezone.now() + timedelta(hours=settings.OIDC_SESSION_HOURS))
+        return answer
 
     def login_failure(self) -> HttpResponse:
         return self._back(self.request, None)
