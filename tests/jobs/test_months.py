@@ -288,7 +288,7 @@ def test_job_list_names_the_months_that_it_cannot_list(march, client, liaison):
     drop_month(month=MARCH, by="test", at=AT)
     assert "job records of March 2026" in client.get("/jobs/").content.decode()
     assert "job records of March 2026" in client.get("/jobs/?ended_from=2026-03-31").content.decode()
-    assert "Not listed" not in client.get("/jobs/?ended_from=2026-04-01").content.decode()
+    assert "Not listed" not in client.get("/jobs/?ended_from=2026-04-01T00:00:00Z").content.decode()
     assert "job records of March 2026" in client.get("/failures/jobs/").content.decode()
     april = "/failures/jobs/?start=2026-04-01T00:00:00Z"
     assert "Not listed" not in client.get(april).content.decode()

@@ -181,6 +181,7 @@ def test_request_due_today_is_not_late_today(requests, approver, liaison, browse
     note_attention(at=at)
     assert not Attention.objects.filter(request=request, kind="late").exists()
 
+    Request.objects.update(deadline=today + timedelta(days=9))
     Request.objects.filter(pk=requests[3].pk).update(deadline=today)
     assert "overdue" not in text_of(browse(approver), "/requests/inbox/")
     Request.objects.filter(pk=requests[3].pk).update(deadline=today - timedelta(days=1))

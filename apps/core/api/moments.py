@@ -14,7 +14,10 @@ class GivenTimeField(serializers.DateTimeField):
     default_error_messages = {"out_of_range": OUT_OF_RANGE}
 
     def to_internal_value(self, value: Any) -> datetime:
-        moment: datetime = super().to_internal_value(value)
+        try:
+            moment: datetime = super().to_internal_value(value)
+        except OverflowError:  # the first or last day of all time, in a zone where it is another day
+            self.fail("out_of_range")
         if not in_range(moment):
             self.fail("out_of_range")
         return moment
