@@ -364,6 +364,19 @@ class Environment(BaseModel):
     IDEMPOTENCY_HOURS: int = Field(
         default=24, ge=1, le=720, description="Hours for which the `Idempotency-Key` of an API call is remembered."
     )
+    API_MAX_CHANGES_PER_HOUR: int = Field(
+        default=20_000, ge=100, description="Calls of the API by which a user may change something in an hour."
+    )
+    API_MAX_BYTES_PER_HOUR: int = Field(
+        default=512 * 1024**2,
+        ge=10 * 1024**2,
+        description="Bytes that a user may send in an hour with calls of the API that change something.",
+    )
+    CAPTURE_HOST_MAX_BYTES_PER_DAY: int = Field(
+        default=20 * 1024**3,
+        ge=64 * 1024**2,
+        description="Bytes of captured jobs, compressed, that a capture host may send in a day. Above it, capture keeps them.",
+    )
     METRICS_TOKEN: SecretStr | None = Field(
         default=None,
         description="Token for `/metrics`, as `Authorization: Bearer …`. None: only the OPG can read it.",

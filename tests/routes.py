@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from django.urls import URLPattern, URLResolver, get_resolver
 
@@ -15,10 +16,18 @@ class Route:
 
 
 def all_routes() -> list[Route]:
-    return sorted(set(_walk(get_resolver(), "", "", ())), key=lambda route: route.name)
+    routes = {Route(name, parameters) for name, parameters, _ in _walk(get_resolver(), "", "", ())}
+    return sorted(routes, key=lambda route: route.name)
 
 
-def _walk(resolver: URLResolver, namespace: str, path: str, parameters: tuple[str, ...]) -> Iterator[Route]:
+def all_views() -> list[tuple[str, Any]]:
+    """Return the view of each route by the route's name."""
+    return [(name, view) for name, _, view in _walk(get_resolver(), "", "", ())]
+
+
+def _walk(
+    resolver: URLResolver, namespace: str, path: str, parameters: tuple[str, ...]
+) -> Iterator[tuple[str, tuple[str, ...], Any]]:
     for entry in resolver.url_patterns:
         pattern = path + str(entry.pattern)
         names = (*parameters, *(entry.pattern.converters or entry.pattern.regex.groupindex))
@@ -26,4 +35,4 @@ def _walk(resolver: URLResolver, namespace: str, path: str, parameters: tuple[st
             inner = f"{namespace}{entry.namespace}:" if entry.namespace else namespace
             yield from _walk(entry, inner, pattern, names)
         elif isinstance(entry, URLPattern):
-            yield Route(f"{namespace}{entry.name or pattern}", names)
+            yield f"{namespace}{entry.name or pattern}", names, entry.callback

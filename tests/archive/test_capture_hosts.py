@@ -5,9 +5,11 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 import zstandard
+from django.core.cache import cache
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 from hypothesis import given
@@ -114,6 +116,18 @@ def test_full_intake_takes_nothing_more_for_now(send, settings):
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "30")
     assert answer.json()["detail"].startswith("The portal cannot take more for now: 1 bytes of captured jobs wait")
     assert send_jobs(send, a_job(1)).json() == {"received": False}
+
+
+def test_host_that_has_sent_too_much_in_a_day_keeps_its_jobs(send, settings, at):
+    cache.clear()
+    settings.CAPTURE_HOST_MAX_BYTES_PER_DAY = 1
+    first = [send_jobs(send, a_job(1)) for _ in range(2)]
+    assert [answer.status_code for answer in first] == [200, 503]
+    assert first[1]["Retry-After"] == "30"
+    assert "This host has sent 1 bytes of captured jobs today" in first[1].json()["detail"]
+    other = create_capture_host(name="scheduler-2", clusters=["alps"], by="test", at=at)[1]
+    assert send(url_of(journal=str(uuid4())), pack([a_job(3)]), batches.MEDIA_TYPE, token=other).status_code == 200
+    assert IntakeBatch.objects.count() == 2
 
 
 def test_bad_jobs_are_refused_by_the_store_and_cost_the_others_nothing(send):

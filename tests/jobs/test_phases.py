@@ -158,6 +158,24 @@ def test_tokens_are_given_to_members_of_the_experiment(client, alps, nova):
     assert client.post("/api/v1/phases/tokens/", unknown, content_type="application/json").status_code == 400
 
 
+def test_phases_of_an_experiment_are_limited_by_the_day(client, alps, nova, time_machine, monkeypatch):
+    cache.clear()
+    monkeypatch.setattr(reports, "MOST_A_DAY", 2)
+    time_machine.move_to("2026-11-22T09:20:00+00:00", tick=False)
+    phases = [{"name": name, "started_at": int(time.time()) - 60} for name in "ab"]
+
+    def report(job, experiment):
+        return post(client, token_of(alps, experiment, label=f"{experiment.key} {job}"), phases, job_id=str(job))
+
+    assert report(1, nova).json()["new"] == 2
+    refused = report(2, nova)
+    assert (refused.status_code, refused["Retry-After"]) == (429, str(14 * 3600 + 40 * 60))
+    assert "The jobs of this experiment have reported 2 phases today" in refused.json()["detail"]
+    assert report(3, people.experiment("DUNE")).json()["new"] == 2
+    time_machine.move_to("2026-11-23T00:00:00+00:00", tick=False)
+    assert report(2, nova).json()["new"] == 2
+
+
 def test_tokens_of_a_user_are_limited_by_the_hour(client, alps, nova, time_machine, monkeypatch):
     cache.clear()
     monkeypatch.setattr(tokens, "MOST_TOKENS_AN_HOUR", 2)

@@ -100,6 +100,16 @@ def test_feed_that_comes_too_often_is_put_off_not_dropped(made, monkeypatch):
     assert [send(b"{}", made[1]).status_code for _ in range(3)] == [202, 202, 503]
 
 
+def test_feed_that_sends_too_much_in_a_day_is_put_off(made, now, monkeypatch):
+    monkeypatch.setattr(views, "LIMIT_BYTES_A_DAY", 100)
+    monkeypatch.setattr(views, "_PAYLOADS", views._Payloads())
+    answers = [send(b" " * 60, made[1]) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [202, 503]
+    assert answers[1]["Retry-After"] == "30"
+    _, token = create_source(slug="other", by="test", at=now)
+    assert send(b" " * 60, token, slug="other").status_code == 202
+
+
 def test_wrong_tokens_are_counted_by_address(made, monkeypatch):
     monkeypatch.setattr(views, "LIMIT_WRONG_A_MINUTE", 2)
     assert [send(b"{}", "wrong").status_code for _ in range(3)] == [401, 401, 429]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -23,6 +24,7 @@ from apps.archive.wire.report import CaptureReport
 from apps.core.api.errors import TooLarge
 from apps.core.api.input import checked_data
 from apps.core.api.views import StrictView
+from apps.core.domain.quotas import DAY, Quota
 from apps.core.domain.tokens import bearer_token
 from apps.jobs.domain.masking_rules import current_rules
 
@@ -126,12 +128,18 @@ class ReceiveBatch(CaptureView):
         jobs: Any = request.data
         if not isinstance(jobs, list) or not jobs:
             raise ParseError("No jobs came, or a batch of no stated length.")
+        at, size = timezone.now(), int(request.META.get("CONTENT_LENGTH") or 0)
+        quota = Quota("capture-bytes", settings.CAPTURE_HOST_MAX_BYTES_PER_DAY, DAY)
+        if quota.add(request.auth.pk, 0, at=at) >= quota.most:
+            raise Full(f"This host has sent {quota.most:,} bytes of captured jobs today, the most in a day.")
         try:
-            received = receive_batch(host=request.auth, jobs=jobs, at=timezone.now(), **batch)
+            received = receive_batch(host=request.auth, jobs=jobs, at=at, **batch)
         except IntakeFull as error:
             raise Full(f"The portal cannot take more for now: {error}.") from error
         except JournalOutdated as error:
             raise Outdated(f"The batch may be another one: {error}.") from error
+        if received:
+            quota.add(request.auth.pk, size, at=at)
         return Response({"received": received})
 
 

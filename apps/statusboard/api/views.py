@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 
 #: Maximum size of a payload.
 LIMIT_BYTES = 512_000
+#: Bytes of the payloads of one source in a day, in each process.
+LIMIT_BYTES_A_DAY = 5_000_000_000
 #: Rate limits per minute: payloads of one source in each process, and wrong tokens from one address.
 LIMIT_A_MINUTE = 120_000
 LIMIT_WRONG_A_MINUTE = 30
@@ -204,7 +206,7 @@ def receive_feed(request: HttpRequest, slug: str) -> HttpResponse:
         if _too_many(f"feed-wrong:{address}", LIMIT_WRONG_A_MINUTE):
             return _answer(429, "Too many requests with a wrong token.", {"Retry-After": "60"})
         return _answer(401, "Invalid token.", {"WWW-Authenticate": 'Bearer realm="feeds"'})
-    if not _PAYLOADS.allows(source_id, LIMIT_A_MINUTE):
+    if not _PAYLOADS.allows(source_id, len(request.body)):
         return _answer(503, "Too many payloads. Retry later.", {"Retry-After": "30"})
     try:
         accept_payload(source_id=source_id, body=request.body, at=timezone.now())
@@ -236,18 +238,32 @@ def _token(request: HttpRequest) -> str:
     return ""
 
 
+class _Count:
+    """Amounts by source in the current period of so many seconds."""
+
+    def __init__(self, seconds: int) -> None:
+        self._seconds, self._period, self._amounts = seconds, 0, Counter[int]()
+
+    def add(self, source_id: int, amount: int) -> int:
+        """Count an amount; return that of the period."""
+        period = int(time.monotonic()) // self._seconds
+        if period != self._period:
+            self._period, self._amounts = period, Counter()
+        self._amounts[source_id] += amount
+        return self._amounts[source_id]
+
+
 class _Payloads:
-    """Counts payloads of this process by source and minute; counting elsewhere would cost more than taking them."""
+    """Counts payloads of this process by source; counting elsewhere would cost more than taking them."""
 
     def __init__(self) -> None:
-        self._minute, self._counts = 0, Counter[int]()
+        self._a_minute, self._bytes_a_day = _Count(60), _Count(86_400)
 
-    def allows(self, source_id: int, limit: int) -> bool:
-        minute = int(time.monotonic()) // 60
-        if minute != self._minute:
-            self._minute, self._counts = minute, Counter()
-        self._counts[source_id] += 1
-        return self._counts[source_id] <= limit
+    def allows(self, source_id: int, size: int) -> bool:
+        """Count a payload of this size; return whether the source may send it now."""
+        if self._a_minute.add(source_id, 1) > LIMIT_A_MINUTE:
+            return False
+        return self._bytes_a_day.add(source_id, size) <= LIMIT_BYTES_A_DAY
 
 
 _PAYLOADS = _Payloads()

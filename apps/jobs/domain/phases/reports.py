@@ -11,7 +11,8 @@ from django.db.models import Exists, QuerySet
 from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.plausibility import AHEAD
-from apps.core.errors import NotAllowed
+from apps.core.domain.quotas import DAY, Quota
+from apps.core.errors import LimitReached, NotAllowed
 from apps.jobs.domain.hosts import correct_cpu_model
 from apps.jobs.domain.phases.tokens import PhaseToken
 from apps.jobs.domain.record_values import BadRecord, read_number, read_time
@@ -24,6 +25,8 @@ from apps.jobs.models import Job, JobPhase
 MOST_OF_A_JOB = 500
 #: Phases of the jobs of one array, and so of one token.
 MOST_OF_AN_ARRAY = 200_000
+#: Phases of the jobs of an experiment in a day, whatever their tokens.
+MOST_A_DAY = 2_000_000
 _KNOWN = ("name", "started_at", "ended_at", "exit_code", "cpu_seconds")
 _LONGEST = timedelta(days=90)
 #: Of a phase: more than any has, and small enough to be added up.
@@ -52,11 +55,13 @@ def store_phases(
     """Store what a job reports of its phases; repeating a report changes nothing, and an end once told stays.
 
     A phase is told by job, name and start: first without its end, later with it. A bad one stops no other. Raises
-    `NotAllowed` if the token is that of another job array, or of an experiment or cluster that was deleted.
+    `NotAllowed` if the token is that of another job array, or of an experiment or cluster that was deleted, and
+    `LimitReached` if the jobs of the experiment have reported too many today.
     """
     if not Cluster.objects.filter(Exists(Experiment.objects.filter(pk=token.experiment)), pk=token.cluster).exists():
         raise NotAllowed("The experiment or the cluster of this token no longer exists.")
     check_array(token=token, job_id=job_id)
+    quota = _quota_of_the_day(token, at)
     array = array_of(job_id)
     done, ended = StoredPhases(), set()
     mine = JobPhase.objects.filter(cluster=token.cluster, job_id=job_id, token_label=token.label)
@@ -98,10 +103,22 @@ def store_phases(
             ended.add(given["ended_at"])
         else:
             done.unchanged += 1
+    quota.add(token.experiment, done.new, at=at)
     mark_dirty({hour_of(moment) for moment in ended if moment}, Counted.PHASES)
     if cpu_model and done.new:
         correct_cpu_model(phase=max(known.values(), key=lambda row: row.pk))
     return done
+
+
+def _quota_of_the_day(token: PhaseToken, at: datetime) -> Quota:
+    """Return the quota for the phases of an experiment. Raises `LimitReached` if it is used up."""
+    quota = Quota("phases", MOST_A_DAY, DAY)
+    if quota.add(token.experiment, 0, at=at) >= quota.most:
+        raise LimitReached(
+            f"The jobs of this experiment have reported {quota.most:,} phases today. Try again after 00:00 UTC.",
+            wait_seconds=quota.wait_seconds(at),
+        )
+    return quota
 
 
 def check_array(*, token: PhaseToken, job_id: str) -> None:

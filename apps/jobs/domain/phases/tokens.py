@@ -8,11 +8,11 @@ import secrets
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.core.cache import cache
 from django.core.signing import BadSignature, Signer
 
 from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
+from apps.core.domain.quotas import HOUR, Quota
 from apps.core.errors import LimitReached
 
 #: Longer than any job waits and runs.
@@ -44,15 +44,13 @@ class PhaseToken:
 
 def issue_phase_token(*, user: User, cluster: int, experiment: int, request_key: str, stage: str, at: datetime) -> str:
     """Return a token of a user, which ends with the user's role. Raises `LimitReached` after many in an hour."""
-    hour = at.replace(minute=0, second=0, microsecond=0)
-    key = f"phase-tokens:{user.pk}:{hour:%Y%m%d%H}"
-    cache.add(key, 0, timeout=3600)
-    if cache.incr(key) > MOST_TOKENS_AN_HOUR:
-        following = hour + timedelta(hours=1)
+    quota = Quota("phase-tokens", MOST_TOKENS_AN_HOUR, HOUR)
+    if quota.add(user.pk, 1, at=at) > quota.most:
+        following = quota.ends_at(at)
         raise LimitReached(
-            f"You have created {MOST_TOKENS_AN_HOUR} tokens since {hour:%H:%M} UTC, the most in an hour."
-            f" Try again after {following:%H:%M} UTC.",
-            wait_seconds=(following - at).total_seconds(),
+            f"You have created {quota.most} tokens since {following - timedelta(hours=1):%H:%M} UTC, the most in an"
+            f" hour. Try again after {following:%H:%M} UTC.",
+            wait_seconds=quota.wait_seconds(at),
         )
     return new_phase_token(
         cluster=cluster, experiment=experiment, request_key=request_key, stage=stage, at=at, maker=user.pk
