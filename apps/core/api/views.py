@@ -1,7 +1,8 @@
 """Base view of the API: it refuses input that the call would ignore, from callers who may make the call."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from rest_framework.exceptions import ValidationError
@@ -12,6 +13,8 @@ from apps.core.api.operations import json_schema, operations, path_of, resolved
 
 #: Problems shown of one call; names are cut to a readable length.
 _MAX_PROBLEMS, _MAX_NAME = 20, 60
+#: Items of a list whose keys are looked at: more than any list of objects may have.
+_MAX_ITEMS = 10_000
 
 
 class StrictView(APIView):
@@ -32,45 +35,47 @@ class StrictView(APIView):
         if operation is None:
             return
         try:
-            problems = _problems_of_query(request, operation)
-            if request.content_type.partition(";")[0] == "application/json":
-                problems |= _unknown_keys(request.data, json_schema(operation), "")
+            problems = dict(islice(_problems_of_call(request, operation), _MAX_PROBLEMS))
         except Exception:  # the body cannot be read
             self.check_allowed()
             raise
         if problems:
             self.check_allowed()
-            raise ValidationError({name: [words] for name, words in list(problems.items())[:_MAX_PROBLEMS]})
+            raise ValidationError({name: [problem] for name, problem in problems.items()})
 
 
-def _problems_of_query(request: Request, operation: Mapping[str, Any]) -> dict[str, str]:
+def _problems_of_call(request: Request, operation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield names with their problems. To find one costs much more than to pass what is right: take only a few."""
+    yield from _problems_of_query(request, operation)
+    if request.content_type.partition(";")[0] == "application/json":
+        yield from _unknown_keys(request.data, json_schema(operation), "")
+
+
+def _problems_of_query(request: Request, operation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     known = {one["name"]: one["schema"] for one in operation.get("parameters", ()) if one["in"] == "query"}
-    problems = {}
     for name, values in request.query_params.lists():
         if name not in known:
-            problems[name[:_MAX_NAME]] = _unknown("parameter", name, known)
+            yield name[:_MAX_NAME], _unknown("parameter", name, known)
         elif len(values) > 1 and known[name].get("type") != "array":
-            problems[name] = "This parameter takes one value."
-    return problems
+            yield name, "This parameter takes one value."
 
 
-def _unknown_keys(data: Any, schema: Mapping[str, Any], path: str) -> dict[str, str]:
-    """Return a problem for each unknown key by its path, such as `stages.0.evnets`."""
+def _unknown_keys(data: Any, schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    """Yield each unknown key by its path, such as `stages.0.evnets`, with its problem."""
     schema = resolved(schema)
-    problems: dict[str, str] = {}
     if isinstance(data, list):
-        inner = [(str(position), one, schema.get("items", {})) for position, one in enumerate(data)]
+        inner = [(str(position), value, schema.get("items", {})) for position, value in enumerate(data[:_MAX_ITEMS])]
     elif not isinstance(data, dict) or "properties" not in schema:  # free, such as arguments
-        return problems
+        return
     else:
-        known = {name: one for name, one in schema["properties"].items() if not one.get("readOnly")}
-        unknown = [name for name in data if name not in known]
-        problems = {f"{path}{name[:_MAX_NAME]}": _unknown("field", name, known) for name in unknown[:_MAX_PROBLEMS]}
-        inner = [(name, data[name], one) for name, one in known.items() if name in data]
+        known = {name: declared for name, declared in schema["properties"].items() if not declared.get("readOnly")}
+        for name in data:
+            if name not in known:
+                yield f"{path}{name[:_MAX_NAME]}", _unknown("field", name, known)
+        inner = [(name, data[name], declared) for name, declared in known.items() if name in data]
     for name, value, declared in inner:
         if isinstance(value, dict | list):
-            problems |= _unknown_keys(value, declared, f"{path}{name}.")
-    return problems
+            yield from _unknown_keys(value, declared, f"{path}{name}.")
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
