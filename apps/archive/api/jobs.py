@@ -26,6 +26,7 @@ from apps.archive.models import ArchivedJob, Blob, Pin
 from apps.archive.permissions import sees_environment
 from apps.archive.web.downloads import chosen_jobs, tar_response
 from apps.core.domain.pagination import Page
+from apps.core.web.turns import one_at_a_time
 
 ROWS, MOST_ROWS = 100, 1000
 
@@ -136,6 +137,7 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
         responses=DifferenceSerializer,
     )
     @action(detail=True)
+    @one_at_a_time
     def diff(self, request: ApiRequest, pk: str) -> Response:
         """Compare script and environment with those of another job."""
         job, user = self.get_object(), request.user
@@ -159,6 +161,7 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
         filters=True,
     )
     @action(detail=False, pagination_class=None)
+    @one_at_a_time
     def tar(self, request: ApiRequest) -> HttpResponseBase:
         """Send scripts, and environments where they may be seen, of many jobs."""
         self.filter_queryset(self.get_queryset())

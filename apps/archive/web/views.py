@@ -31,6 +31,7 @@ from apps.archive.web.downloads import asked, chosen_jobs, selected_jobs, tar_re
 from apps.archive.web.forms import OtherJobForm, PinForm
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
+from apps.core.web.turns import one_at_a_time
 
 #: Jobs that are not indexed yet are counted no further.
 COUNTED = 100_000
@@ -93,6 +94,7 @@ def line(request: AuthenticatedRequest, pk: int, number: int) -> HttpResponse:
 
 
 @require_safe
+@one_at_a_time
 def diff(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Compare with the job of `?other=`, with that of `?cluster=…&job=…`, or else with the last success."""
     archived = _job(request, pk)
@@ -130,6 +132,7 @@ def compare(request: AuthenticatedRequest) -> HttpResponse:
 
 
 @require_safe
+@one_at_a_time
 def tar(request: AuthenticatedRequest) -> HttpResponseBase:
     """Send the jobs that were selected; without any, those that the filters find."""
     with show_errors(request):

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from apps.accounts.api import ApiRequest, ApiView
 from apps.core.api.input import checked_data
 from apps.core.api.moments import GivenTimeField
+from apps.core.web.turns import one_at_a_time
 from apps.diagnosis.domain.common_causes.causes import MOST_DAYS, CommonCause, causes_between, newest_causes
 from apps.jobs.domain.records import hour_of
 
@@ -57,6 +58,7 @@ class CausesView(ApiView):
     """What the failures of many jobs have in common."""
 
     @extend_schema(parameters=[CausesQuery], responses=CausesSerializer, operation_id="causes_retrieve")
+    @one_at_a_time
     def get(self, request: ApiRequest) -> Response:
         """Return the causes of failures of jobs that you may see and that ended in a period, strongest first.
 

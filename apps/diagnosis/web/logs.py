@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import number_in, number_of, read_query
+from apps.core.web.turns import one_at_a_time
 from apps.diagnosis.domain.facts import log_paths
 from apps.diagnosis.domain.log_page.comparison import compare_logs
 from apps.diagnosis.domain.log_page.page import PageQuery, log_page
@@ -92,6 +93,7 @@ def _log_card(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 
 
 @require_safe
+@one_at_a_time
 @of_job
 def compare(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     """Show a log beside that of a job of the same kind that succeeded; the page names parameters that are not valid."""
@@ -124,6 +126,7 @@ class _Reader:
 
 
 @require_safe
+@one_at_a_time
 @of_job
 def raw_log(request: AuthenticatedRequest, job: Job) -> HttpResponseBase:
     """Send a whole log as text, to look at or to keep."""

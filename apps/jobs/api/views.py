@@ -15,6 +15,7 @@ from rest_framework.viewsets import ReadOnlyModelViewSet
 from apps.accounts.api import ApiRequest, ApiView, ApiViewSet, command
 from apps.accounts.permissions import is_opg
 from apps.core.api.input import JSONParser, checked_data
+from apps.core.web.turns import one_at_a_time
 from apps.jobs.api.archived import gone
 from apps.jobs.api.serializers import (
     AcceptClaimsWriter,
@@ -111,6 +112,7 @@ class JobRecordsView(ApiView):
         responses=ImportedReader,
         parameters=[OpenApiParameter("cluster", str, description="Name of the cluster, with application/x-ndjson.")],
     )
+    @one_at_a_time
     def post(self, request: ApiRequest) -> Response:
         """Store a batch of job records; for the OPG. Repeating it changes nothing; a bad record stops no other."""
         if not is_opg(request.user):
@@ -145,6 +147,7 @@ class StatisticsView(ApiView):
             ),
         ],
     )
+    @one_at_a_time
     def get(self, request: ApiRequest) -> Response:
         """Return jobs, failures, rate with interval, core-seconds and a measure by dimensions."""
         from apps.jobs.domain.statistics.explorer import Explorer

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.charts import interval
 from apps.core.web.tables import csv_file
+from apps.core.web.turns import one_at_a_time
 from apps.jobs.domain.jobs import totals_as_of
 from apps.jobs.domain.statistics.levels import DIMENSIONS
 from apps.jobs.domain.statistics.questions import (
@@ -55,6 +56,7 @@ PRESETS = (
 
 
 @require_safe
+@one_at_a_time
 def explorer(request: AuthenticatedRequest) -> HttpResponse:
     from apps.jobs.domain.statistics.explorer import Explorer
 

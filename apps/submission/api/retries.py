@@ -16,6 +16,7 @@ from apps.accounts.api import ApiRequest, ApiViewSet, command
 from apps.accounts.models import User
 from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields
+from apps.core.web.turns import one_at_a_time
 from apps.production.domain.holds import may_hold_some
 from apps.production.domain.reasons import MAX_REASON
 from apps.submission.domain.retrying import batches
@@ -109,6 +110,7 @@ class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiVie
 
     @extend_schema(parameters=[SourceSerializer], responses=DryRunSerializer)
     @action(detail=False, url_path="dry-run")
+    @one_at_a_time
     def dry_run(self, request: ApiRequest) -> Response:
         """Return what a batch would retry and what not, and why. Changes nothing."""
         found = _dry_run(request)
@@ -123,6 +125,7 @@ class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiVie
 
     @extend_schema(parameters=[SourceSerializer], responses={(200, "application/x-tar"): OpenApiTypes.BINARY})
     @action(detail=False)
+    @one_at_a_time
     def bundle(self, request: ApiRequest) -> HttpResponse:
         """Return the failed jobs that only their owners can submit again, as a tar for them."""
         content = retry_bundle(verdicts=_dry_run(request).only_by_owner, by=request.user, at=timezone.now())

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest, command
 from apps.core.errors import InvalidFields
+from apps.core.web.turns import one_at_a_time
 from apps.production.api.routes import OfRequests
 from apps.production.domain.outputs.acceptance import withdraw_acceptance
 from apps.production.enums import Verb
@@ -108,6 +109,7 @@ class SubmissionViewSet(OfRequests):
 
     @extend_schema(responses={(200, "application/x-tar"): OpenApiTypes.BINARY})
     @action(detail=True)
+    @one_at_a_time
     def bundle(self, request: ApiRequest, key: str) -> HttpResponse:
         """Return the scripts of a request as a tar, to be submitted by hand."""
         content = write_bundle(request=self.get_object(), at=timezone.now())

@@ -15,6 +15,7 @@ from apps.core.domain.events import events_of
 from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query
 from apps.core.web.tables import csv_file
+from apps.core.web.turns import one_at_a_time
 from apps.diagnosis.domain.groups import visible_groups
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
@@ -45,6 +46,7 @@ def source_or_404(user: User, kind: str, pk: int) -> Source:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
+@one_at_a_time
 def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpResponse:
     """Show what a batch would retry and what not; POST plans it, unless it only previews."""
     source = source_or_404(request.user, kind, pk)

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.errors import InvalidFields
 from apps.core.web.errors import show_errors
+from apps.core.web.turns import one_at_a_time
 from apps.production.domain.holds import holds_over
 from apps.production.domain.outlook import outlook
 from apps.production.domain.outputs.acceptance import withdraw_acceptance
@@ -126,6 +127,7 @@ def script(request: AuthenticatedRequest, key: str, number: int) -> HttpResponse
 
 
 @require_safe
+@one_at_a_time
 def bundle(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Return the scripts as a tar, to be submitted by hand."""
     wanted = _for_operator(request, key)
