@@ -6,9 +6,11 @@ from importlib import import_module
 from django.core.wsgi import get_wsgi_application
 
 from opsportal import finish_start
+from opsportal.statements import limit_statements
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "opsportal.settings")
 
+limit_statements()
 application = get_wsgi_application()
 
 import_module("apps.portal.web.warm_up").load_ahead()

@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.views import defaults
 from django.views.decorators.http import require_safe
+from psycopg.errors import QueryCanceled
 
 from apps.core.domain.health import readiness
 
@@ -44,13 +45,17 @@ def _api_error(request: HttpRequest, status: int, detail: str) -> HttpResponse |
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer an unexpected error with 500, or 503 if the database is unavailable, so that clients retry.
+    """Answer an unexpected error with 500, or 503 if the database is unavailable or too slow, so that clients retry.
 
     Uses neither database nor session, which may be the cause.
     """
-    away = isinstance(sys.exc_info()[1], OperationalError | InterfaceError)
+    error = sys.exc_info()[1]
+    away = isinstance(error, OperationalError | InterfaceError)
+    too_long = isinstance(error, OperationalError) and isinstance(error.__cause__, QueryCanceled)
     status, headers = (503, {"Retry-After": "30"}) if away else (500, None)
     if request.path.startswith("/api/"):
         detail = "The database is unavailable. Try again later." if away else "Internal error."
+        if too_long:
+            detail = "This took too long and was stopped. Ask for less, such as a shorter period."
         return JsonResponse({"detail": detail}, status=status, headers=headers)
-    return HttpResponse(render_to_string(f"{status}.html"), status=status, headers=headers)
+    return HttpResponse(render_to_string(f"{status}.html", {"too_long": too_long}), status=status, headers=headers)
