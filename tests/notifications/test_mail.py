@@ -155,7 +155,7 @@ def test_title_and_reason_cannot_add_a_header(mail_server, asked, approver):
 
 
 def test_quiet_hours_hold_mail_back_also_what_a_dead_server_left(mail_server, asked, approver):
-    User.objects.filter(pk=approver.pk).update(time_zone="UTC")
+    User.objects.update(time_zone="UTC")
     save_preferences(user=approver, digest_hour=8, quiet_from=time(20), quiet_until=time(7), rules={})
     mail_server.kill()
     assert not send(AT)

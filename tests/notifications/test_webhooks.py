@@ -223,7 +223,7 @@ def test_webhook_of_an_experiment_waits_once_who_added_it_has_left(receiver, wai
 
 
 def test_quiet_hours_hold_calls_back_too(receiver, hook, approver):
-    User.objects.filter(pk=approver.pk).update(time_zone="UTC")
+    User.objects.update(time_zone="UTC")
     save_preferences(user=approver, digest_hour=8, quiet_from=time(11), quiet_until=time(13), rules={})
     call(AT)
     assert receiver.told == []
