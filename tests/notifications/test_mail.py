@@ -164,7 +164,7 @@ def test_quiet_hours_hold_mail_back_also_what_a_dead_server_left(mail_server, as
     assert send(AT.replace(hour=21) + timedelta(hours=9, minutes=59))
     assert mail_server.mails == []
     assert send(AT.replace(hour=7) + timedelta(days=1))
-    assert len(mail_server.mails) == 1
+    assert [mail["To"] for mail in mail_server.mails].count("opg-one@example.org") == 1
 
 
 def test_zone_of_the_person_counts(mail_server, waiting, approver):
