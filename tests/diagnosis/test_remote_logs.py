@@ -11,7 +11,9 @@ from apps.clusters.models import Cluster
 from apps.diagnosis.domain.facts import log_paths
 from apps.diagnosis.domain.harvest import harvest_batch, queue_harvests
 from apps.diagnosis.engine import remote
+from apps.diagnosis.engine.tail import LogUnreadable
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
+from tests.dripping_server import BODY, HEADERS, TLS_HANDSHAKE, dripping
 
 LOG = b"start\n[FATAL] Auth failed\n"
 
@@ -101,6 +103,18 @@ def test_what_is_no_log_is_said(harvested, server, monkeypatch, path, state, rea
     assert reason in " ".join(found[2])
     assert "/secret" not in server.asked
     assert time.monotonic() - begun < 2
+
+
+@pytest.mark.parametrize(("scheme", "beginning"), [("https", TLS_HANDSHAKE), ("http", HEADERS), ("http", BODY)])
+def test_server_that_drips_is_cut_off_and_left_alone(monkeypatch, scheme, beginning):
+    monkeypatch.setattr(remote, "LIMIT_SECONDS", 0.3)
+    with dripping(beginning) as port:
+        server = f"{scheme}://127.0.0.1:{port}"
+        begun = time.monotonic()
+        for reason in ("not all of it arrived", "did not answer in time"):
+            with pytest.raises(LogUnreadable, match=reason), remote.fetched(f"{server}/log", [server]):
+                pass
+        assert time.monotonic() - begun < 2
 
 
 def test_server_that_is_not_listed_is_not_asked(harvested, server, settings):

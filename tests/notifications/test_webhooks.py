@@ -8,6 +8,7 @@ import threading
 from datetime import time, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
+from time import monotonic
 
 import pytest
 
@@ -24,6 +25,7 @@ from apps.notifications.enums import MessageState
 from apps.notifications.models import Message, Notification, Webhook
 from apps.production.domain.holds import place_hold
 from tests.certificates import self_signed, speak_tls
+from tests.dripping_server import TLS_HANDSHAKE, dripping
 from tests.factories.requests import request_in
 from tests.notifications.told import FRIDAY as AT
 from tests.notifications.told import call, deliver
@@ -237,6 +239,14 @@ def test_drip_is_cut_off(receiver, hook, monkeypatch):
         Webhook.objects.update(url=f"http://127.0.0.1:{silent.getsockname()[1]}/")
         call(AT)
     assert Webhook.objects.get().failures == 1
+
+
+def test_drip_of_a_tls_handshake_is_cut_off(receiver, monkeypatch):
+    monkeypatch.setattr("apps.notifications.domain.webhook_posts.LIMIT_SECONDS", 0.3)
+    begun = monotonic()
+    with dripping(TLS_HANDSHAKE) as port, pytest.raises(TimeoutError):
+        post_signed(url=f"https://127.0.0.1:{port}/", secret="s", body=b"", timestamp=0, delivery="1")
+    assert monotonic() - begun < 2
 
 
 def test_only_the_opg_adds_those_of_experiments(liaison, nova, receiver):

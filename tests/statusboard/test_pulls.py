@@ -1,7 +1,10 @@
 """What a source no longer reports when it is asked is closed; a question that fails is shown, and closes nothing."""
 
+import gzip
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +23,7 @@ from apps.statusboard.domain.source_fetch import PullFailed, fetch
 from apps.statusboard.domain.sources import create_source
 from apps.statusboard.feeds.registry import FEEDS
 from apps.statusboard.models import Incident, MonitoringSource, RawPayload
+from tests.dripping_server import BODY, HEADERS, LONG_BODY, TLS_HANDSHAKE, dripping
 from tests.factories.statusboard import alert, post, service, source
 
 HOUR = timedelta(hours=1)
@@ -261,6 +265,38 @@ def test_failed_question_is_shown_beside_its_source_and_closes_nothing(
     page = client.get("/services/monitoring/sources/").content.decode()
     assert "last fetched never" in page
     assert reason in page
+
+
+@pytest.mark.parametrize(
+    ("scheme", "beginning"), [("https", TLS_HANDSHAKE), ("http", HEADERS), ("http", BODY), ("http", LONG_BODY)]
+)
+def test_answer_that_drips_is_cut_off(settings, monkeypatch, scheme, beginning):
+    settings.FEED_HOSTS = ["127.0.0.1"]
+    monkeypatch.setattr(source_fetch, "SECONDS", 0.5)
+    begun = time.monotonic()
+    with dripping(beginning) as port, pytest.raises(PullFailed, match="takes longer than"):
+        fetch(feed="alertmanager", url=f"{scheme}://127.0.0.1:{port}")
+    assert time.monotonic() - begun < 3
+
+
+def test_answer_that_was_cut_short_or_compressed_is_refused(answers, settings):
+    settings.FEED_HOSTS = ["127.0.0.1"]
+    answers.bodies["/api/v2/alerts"] = (200, gzip.compress(b" " * 50_000_000), {"Content-Encoding": "gzip"})
+    with pytest.raises(PullFailed, match="compressed"):
+        fetch(feed="alertmanager", url=answers.url)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        cut_short = threading.Thread(target=_answer_half, args=(server,))
+        cut_short.start()
+        with pytest.raises(PullFailed, match="2 bytes read, 8 more expected"):
+            fetch(feed="alertmanager", url=f"http://127.0.0.1:{server.getsockname()[1]}")
+        cut_short.join()
+
+
+def _answer_half(server: socket.socket) -> None:
+    client, _ = server.accept()
+    with client:
+        client.recv(65_536)
+        client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n[]")
 
 
 def test_only_hosts_of_the_settings_are_asked(db, answers, settings, at, tmp_path):

@@ -4,9 +4,7 @@ import http.client
 import os
 import re
 import socket
-import ssl
 import tempfile
-import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
+from apps.core.domain.http_deadline import connection_until
 from apps.diagnosis.engine.tail import WHOLE_BYTES, LogMissing, LogPart, LogRefused, LogUnreadable
 
 #: All of a log arrives in this time, or it is given up; a server that was too slow is left alone for a while.
@@ -57,35 +56,21 @@ def _fetch(url: str, file: BinaryIO) -> LogPart:
     """Write the answer to a file. Raises `LogError`, `OSError`, `http.client.HTTPException`, `ValueError`."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    headers = {"Host": parts.netloc, "User-Agent": "opsportal", "Range": f"bytes=-{WHOLE_BYTES}"}
     ends = time.monotonic() + LIMIT_SECONDS
-    held = [socket.create_connection((parts.hostname or "", port), timeout=LIMIT_SECONDS)]
-    connection = http.client.HTTPConnection(parts.hostname or "", port)
-    watchdog = threading.Timer(
-        ends - time.monotonic(), _cut, [held]
-    )  # a server may send a byte a second, also of headers
-    watchdog.daemon = True
-    watchdog.start()
     try:
-        if parts.scheme == "https":
-            held[0] = ssl.create_default_context().wrap_socket(held[0], server_hostname=parts.hostname)
-        connection.sock = held[0]
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        headers = {"Host": parts.netloc, "User-Agent": "opsportal", "Accept-Encoding": "identity"}
-        connection.request("GET", path, headers={**headers, "Range": f"bytes=-{WHOLE_BYTES}"})
-        answer = connection.getresponse()
-        start = _start_of(url, answer)
-        is_whole = _copy(url, answer, start, file)
-    except (OSError, http.client.HTTPException):
-        if time.monotonic() < ends:
-            raise
+        sock = socket.create_connection((parts.hostname or "", port), timeout=LIMIT_SECONDS)
+        left = ends - time.monotonic()
+        with connection_until(sock, host=parts.hostname or "", tls=parts.scheme == "https", seconds=left) as connection:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            start = _start_of(url, answer)
+            is_whole = _copy(url, answer, start, file)
+    except TimeoutError:
+        _resting[f"{parts.scheme}://{parts.netloc}"] = time.monotonic() + REST_SECONDS
         is_whole = False
-    finally:
-        watchdog.cancel()
-        connection.close()
-        held[0].close()
     if not is_whole:
-        if time.monotonic() >= ends:
-            _resting[f"{parts.scheme}://{parts.netloc}"] = time.monotonic() + REST_SECONDS
         raise LogUnreadable(f"{url}: not all of it arrived within {LIMIT_SECONDS:g} s")
     file.flush()
     with suppress(TypeError, ValueError, OverflowError):
@@ -117,9 +102,3 @@ def _start_of(url: str, answer: http.client.HTTPResponse) -> int:
     if answer.status not in {200, NO_BYTES}:
         raise LogUnreadable(f"{url}: the server answered {answer.status} {answer.reason}")
     return 0
-
-
-def _cut(held: list[socket.socket]) -> None:
-    """Cut a connection that takes too long."""
-    with suppress(OSError):
-        held[0].shutdown(socket.SHUT_RDWR)

@@ -2,12 +2,10 @@
 
 import hashlib
 import hmac
-import http.client
 import socket
-import ssl
-import threading
 from contextlib import suppress
 
+from apps.core.domain.http_deadline import connection_until
 from apps.notifications.domain.webhook_addresses import check_address, resolve
 
 #: Limits of one step of the connection, and of all of it.
@@ -28,33 +26,22 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
 def post_signed(*, url: str, secret: str, body: bytes, timestamp: int, delivery: str) -> None:
     """Send `body`. Raises `BadAddress`, `Refusal`, `OSError` or `http.client.HTTPException`."""
     parts = check_address(url)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "opsportal",
+        "Host": parts.netloc,
+        "X-Opsportal-Delivery": delivery,
+        "X-Opsportal-Timestamp": str(timestamp),
+        "X-Opsportal-Signature": f"sha256={signature(secret, timestamp, body)}",
+    }
     sock = _connect(resolve(parts))
-    connection = http.client.HTTPConnection(parts.hostname or "", timeout=TIMEOUT_SECONDS)
-    held = [sock]  # TLS takes over the socket and leaves an empty one
-    watchdog = threading.Timer(LIMIT_SECONDS, _cut, [held])
-    watchdog.daemon = True
-    watchdog.start()
-    try:
-        if parts.scheme == "https":
-            held[0] = ssl.create_default_context().wrap_socket(sock, server_hostname=parts.hostname)
-        connection.sock = held[0]
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        headers = {
-            "Content-Type": "application/json",
-            "User-Agent": "opsportal",
-            "Host": parts.netloc,
-            "X-Opsportal-Delivery": delivery,
-            "X-Opsportal-Timestamp": str(timestamp),
-            "X-Opsportal-Signature": f"sha256={signature(secret, timestamp, body)}",
-        }
+    is_tls = parts.scheme == "https"
+    with connection_until(sock, host=parts.hostname or "", tls=is_tls, seconds=LIMIT_SECONDS) as connection:
         connection.request("POST", path, body, headers)
         answer = connection.getresponse()
         if not 200 <= answer.status < 300:
             raise Refusal(f"answered {answer.status}")
-    finally:
-        watchdog.cancel()
-        connection.close()
-        held[0].close()
 
 
 def _connect(addresses: list[tuple[str, int]]) -> socket.socket:
@@ -64,9 +51,3 @@ def _connect(addresses: list[tuple[str, int]]) -> socket.socket:
         with suppress(OSError):
             return socket.create_connection(address, timeout=TIMEOUT_SECONDS / _MAX_ADDRESSES)
     return socket.create_connection(last, timeout=TIMEOUT_SECONDS)
-
-
-def _cut(held: list[socket.socket]) -> None:
-    """Cut a connection that takes too long."""
-    with suppress(OSError):
-        held[0].shutdown(socket.SHUT_RDWR)

@@ -3,20 +3,23 @@
 Redirects are not followed.
 """
 
+import http.client
 import json
+import socket
 import time
+from base64 import b64encode
 from netrc import NetrcParseError, netrc
-from typing import Any
 from urllib.parse import urlsplit
 
-import urllib3
 from django.conf import settings
 
+from apps.core.domain.http_deadline import connection_until
 from apps.core.domain.plugins import UnknownPlugin
 from apps.core.errors import InvalidFields
 from apps.statusboard.feeds.registry import FEEDS
 
 SECONDS = 20
+CONNECT_SECONDS = 5
 MOST_BYTES = 4_000_000
 
 
@@ -41,39 +44,48 @@ def fetch(*, feed: str, url: str) -> bytes:
     question = FEEDS.get(feed).question
     if question and login == "auth":
         question = json.dumps([{**part, "auth": password} for part in json.loads(question)]).encode()
+    headers = {"User-Agent": "opsportal", **_identification(login, password)}
     ends = time.monotonic() + SECONDS
-    with urllib3.PoolManager(headers=_identification(login, password)) as pool:
-        return b"\n".join(_ask(pool, address, question, ends) for address in addresses)
+    return b"\n".join(_ask(address, headers, question, ends) for address in addresses)
 
 
-def _ask(pool: urllib3.PoolManager, url: str, question: bytes, ends: float) -> bytes:
-    timeout = urllib3.Timeout(connect=5, read=max(ends - time.monotonic(), 0.1))
-    given: dict[str, Any] = {}
+def _ask(url: str, headers: dict[str, str], question: bytes, ends: float) -> bytes:
+    """Return the body of one answer that arrives before `ends`. Raises `PullFailed`."""
+    parts = urlsplit(url)
+    is_tls = parts.scheme == "https"
+    address = (parts.hostname or "", parts.port or (443 if is_tls else 80))
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    headers = {"Host": parts.netloc, **headers}
     if question:
-        given = {"body": question, "headers": {**pool.headers, "Content-Type": "application/json"}}
+        headers["Content-Type"] = "application/json"
     try:
-        answer = pool.request(
-            "POST" if question else "GET",
-            url,
-            redirect=False,
-            retries=False,
-            timeout=timeout,
-            preload_content=False,
-            **given,
-        )
-        if answer.status != 200:
-            raise PullFailed(f"It answers {answer.status} {answer.reason or ''}".strip())
-        parts, size = [], 0
-        for part in answer.stream(65_536):
-            parts.append(part)
-            size += len(part)
-            if size > MOST_BYTES:
-                raise PullFailed(f"The answer is larger than {MOST_BYTES // 1_000_000} MB.")
-            if time.monotonic() > ends:
-                raise PullFailed(f"The answer takes longer than {SECONDS} s.")
-        return b"".join(parts)
-    except urllib3.exceptions.HTTPError as error:
+        sock = socket.create_connection(address, timeout=CONNECT_SECONDS)
+        sock.settimeout(SECONDS)
+        left = ends - time.monotonic()
+        with connection_until(sock, host=address[0], tls=is_tls, seconds=left) as connection:
+            connection.request("POST" if question else "GET", path, question or None, headers)
+            return _body_of(connection.getresponse())
+    except TimeoutError as error:
+        raise PullFailed(f"The answer takes longer than {SECONDS} s.") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
         raise PullFailed(f"{type(error).__name__}: {error}") from error
+
+
+def _body_of(answer: http.client.HTTPResponse) -> bytes:
+    """Return the body of an answer as it was sent: nothing is decompressed, so it cannot grow.
+
+    Raises `PullFailed` for another answer than a whole one of 200, and as `HTTPResponse.read`.
+    """
+    if answer.status != 200:
+        raise PullFailed(f"It answers {answer.status} {answer.reason}".strip())
+    if (encoding := answer.headers.get("Content-Encoding", "identity")) != "identity":
+        raise PullFailed(f"The answer is compressed ({encoding[:20]}), which was not requested.")
+    body = answer.read(MOST_BYTES + 1)
+    if len(body) > MOST_BYTES:
+        raise PullFailed(f"The answer is larger than {MOST_BYTES // 1_000_000} MB.")
+    if answer.length:
+        raise http.client.IncompleteRead(body, answer.length)
+    return body
 
 
 def _addresses(feed: str, url: str) -> list[str]:
@@ -115,4 +127,4 @@ def _identification(login: str, password: str) -> dict[str, str]:
         return {}
     if login == "bearer":
         return {"Authorization": f"Bearer {password}"}
-    return urllib3.make_headers(basic_auth=f"{login}:{password}")
+    return {"Authorization": f"Basic {b64encode(f'{login}:{password}'.encode()).decode()}"}
