@@ -1,7 +1,12 @@
 """Failed jobs that the portal did not submit run again as their owner, once each, whatever is killed."""
 
+import io
 import os
+import re
 import shutil
+import subprocess
+import tarfile
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -31,6 +36,9 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user"),
 ]
 OWNER = "nobody"
+HELPER = Path(settings.BASE_DIR) / "bin" / "submit-as-owner"
+#: Binds a sudoers file where sudo looks for it, in a mount namespace that ends with the command.
+WITH_SUDOERS = ("unshare", "--mount", "sh", "-c", 'mount --bind "$1" /etc/sudoers && shift && exec "$@"', "sh")
 #: Fails as long as there is no file `fixed`, and notes who ran it with what.
 SCRIPT = """#!/bin/sh
 #SBATCH --time=3
@@ -45,7 +53,9 @@ def place(slurm):
     directory = slurm.jobs_dir / "of-owner"
     directory.mkdir(exist_ok=True)
     shutil.chown(directory, OWNER)
-    shutil.copy(Path(settings.BASE_DIR) / "bin" / "submit-as-owner", slurm.directory)
+    helper = slurm.directory / "submit-as-owner"
+    helper.write_text(HELPER.read_text().replace("\nSLURM_CONF=\n", f"\nSLURM_CONF={slurm.conf}\n"))
+    helper.chmod(0o755)
     for each in (slurm.jobs_dir, slurm.directory):
         each.chmod(0o755)
     return directory
@@ -167,3 +177,104 @@ def test_nothing_is_submitted_as_root_or_while_the_first_job_is_there(slurm, clu
         adapter.submit_as_owner(owned_job(first_id=waiting))
     slurm.run("scancel", waiting)
     assert adapter.find_submitted("retry.1") is None
+
+
+def packed(script: bytes, environment: bytes = b"") -> bytes:
+    """Return what the helper reads."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        for name, data in (("script.sh", script), ("environment", environment)):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return content.getvalue()
+
+
+def test_helper_takes_no_program_or_setting_from_its_caller(slurm, place):
+    intruder = place / "intruder"
+    intruder.mkdir()
+    for program in ("mktemp", "tar", "sbatch", "env"):
+        (intruder / program).write_text(f'#!/bin/sh\ntouch {place}/intruded\nexec /usr/bin/{program} "$@"\n')
+        (intruder / program).chmod(0o755)
+    result = subprocess.run(
+        ["/usr/sbin/runuser", "-u", OWNER, "--", slurm.directory / "submit-as-owner", "--output=/dev/null", "--"],
+        input=packed(f"#!/bin/sh\n/usr/bin/env > {place}/variables\n".encode(), b"COLOUR=red\0LD_PRELOAD=\0"),
+        env={
+            "PATH": f"{intruder}:/usr/bin:/bin",
+            "SLURM_CONF": "/nowhere/slurm.conf",
+            "TMPDIR": "/nowhere",
+            "SBATCH_TEST_ONLY": "1",
+            "SECRET": "of the portal",
+        },
+        capture_output=True,
+        check=True,
+    )
+
+    slurm.wait_ended([result.stdout.decode().strip()])
+    assert not (place / "intruded").exists()
+    variables = (place / "variables").read_text()
+    assert "COLOUR=red\n" in variables
+    assert "SECRET" not in variables
+
+
+def test_script_that_waits_for_its_job_holds_nobody(slurm, cluster, place):
+    begun = time.monotonic()
+    script = b"#!/bin/sh\n#SBATCH --wait --output=/dev/null\nsleep 600\n"
+    retry = adapter_of(cluster).submit_as_owner(owned_job(name="retry.waits", script=script, directory=str(place)))
+    assert time.monotonic() - begun < 20
+    assert slurm.states(retry)[retry] in {"PENDING", "RUNNING"}
+    slurm.run("scancel", retry)
+    assert not list(Path("/tmp").glob("submit-as-owner.*"))
+
+
+def test_sbatch_that_hangs_is_ended_by_the_helper(place):
+    """Under sudo neither the portal nor its `timeout` may signal it, and a job could come after the look-up."""
+    hanging = place / "hanging"
+    hanging.mkdir()
+    (hanging / "sbatch").write_text(f"#!/bin/sh\nexec sleep 1000 > {place}/hangs\n")
+    (hanging / "sbatch").chmod(0o755)
+    helper = place / "helper"
+    text = HELPER.read_text().replace("\nPATH=", f"\nPATH={hanging}:")
+    assert "--kill-after=5 50" in text
+    helper.write_text(text.replace("--kill-after=5 50", "--kill-after=1 1"))
+    helper.chmod(0o755)
+    command = ["/usr/sbin/runuser", "-u", OWNER, "--", helper, "--"]
+    result = subprocess.run(command, input=packed(b"#!/bin/sh\n"), capture_output=True, timeout=20, check=False)
+    assert (result.returncode, result.stdout) == (124, b"")
+    assert not list(Path("/tmp").glob("submit-as-owner.*"))
+
+
+@pytest.mark.skipif(shutil.which("sudo") is None, reason="no sudo")
+def test_documented_rule_of_sudo_allows_the_helper_and_nothing_else(slurm, place):
+    text = (Path(settings.BASE_DIR) / "docs" / "submission.md").read_text()
+    (rule,) = re.findall(r"^    (opsportal ALL=.*)$", text, re.MULTILINE)
+    helper = slurm.directory / "submit-as-owner"
+    rule = rule.replace("opsportal ", "daemon ").replace("%nova", "%nogroup")
+    sudoers = slurm.directory / "sudoers"
+    sudoers.write_text(rule.replace("/opt/opsportal/bin/submit-as-owner", str(helper)) + "\n")
+    sudoers.chmod(0o440)
+
+    def sudo(user: str, *command: str) -> subprocess.CompletedProcess[str]:
+        words = [*WITH_SUDOERS, sudoers, "/usr/sbin/runuser", "-u", "daemon", "--", "sudo", "-n", "-u", user, *command]
+        script = packed(f"#!/bin/sh\nid -un > {place}/by-sudo\n".encode())
+        result = subprocess.run(words, input=script, capture_output=True, check=False, env={"PATH": os.environ["PATH"]})
+        result.stdout, result.stderr = result.stdout.decode(), result.stderr.decode()
+        return result
+
+    allowed = sudo(OWNER, str(helper), "--output=/dev/null", "--")
+    assert allowed.returncode == 0, allowed.stderr
+    slurm.wait_ended([allowed.stdout.strip()])
+    assert (place / "by-sudo").read_text() == f"{OWNER}\n"
+    for user in ("root", "#0", "games", "-u root"):
+        assert sudo(user, str(helper), "--").returncode == 1
+    for command in (
+        ["/bin/sh"],
+        ["env", "X=1", str(helper)],
+        ["-s"],
+        ["-E", str(helper), "--"],
+        ["LD_PRELOAD=/x", str(helper)],
+    ):
+        assert sudo(OWNER, *command).returncode == 1
+    for option in ("--uid=0", "--uid=games", "--gid=0"):
+        refused = sudo(OWNER, str(helper), option, "--output=/dev/null", "--")
+        assert (refused.returncode != 0, refused.stdout) == (True, "")
