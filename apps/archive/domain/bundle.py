@@ -1,8 +1,7 @@
 """Scripts and environments of many jobs as one tar, streamed."""
 
-import io
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC
 
 from apps.accounts.models import User
@@ -15,6 +14,7 @@ from apps.core.errors import DomainError
 MOST_JOBS = 1_000
 MOST_BYTES = 500_000_000
 _AT_ONCE = 25
+_BYTES_AT_ONCE = 4_000_000
 _COLUMNS = (
     "directory",
     "cluster",
@@ -36,29 +36,36 @@ class TooLarge(DomainError):
 
 def check_size(jobs: Sequence[ArchivedJob]) -> None:
     """Raise `TooLarge` for what is too much for one tar."""
-    if sum(job.script_bytes + job.environment_bytes for job in jobs) > MOST_BYTES:
+    descriptions = [job.description_id for job in jobs if job.description_id]
+    sizes = _sizes_of(descriptions)
+    described = sum(sizes.get(key, 0) for key in descriptions)
+    if described + sum(job.script_bytes + job.environment_bytes for job in jobs) > MOST_BYTES:
         raise TooLarge(f"These are more than {MOST_BYTES // 1_000_000} MB: choose fewer jobs.")
+
+
+def _sizes_of(keys: Collection[int]) -> dict[int, int]:
+    return dict(Blob.objects.filter(pk__in=keys).values_list("pk", "size_bytes"))
 
 
 def tar_of(jobs: Sequence[ArchivedJob], *, user: User) -> Iterator[bytes]:
     """Yield a tar of a directory for each job, and `jobs.tsv` with what is known of them.
 
-    Environments are in it where the user may see them. A damaged content is left out, and `jobs.tsv` says so.
+    Environments are in it where the user may see them. A damaged content is left out, and `jobs.tsv` says so. Few
+    contents are in memory at a time, however slowly the client reads.
     """
-    buffer = io.BytesIO()
     rows: list[tuple[str, ...]] = [(*_COLUMNS, "damaged")]
-    with tarfile.open(mode="w|", fileobj=buffer) as tar:
-        for job, contents in _with_contents(jobs, user):
-            damaged = []
-            for kind, blob in contents.items():
-                try:
-                    _add(tar, f"{directory_of(job)}/{kind}", read_blob(blob), job)
-                except DamagedContent:
-                    damaged.append(kind)
-                yield _taken(buffer)
-            rows.append((*_facts(job), " ".join(damaged)))
-        _add(tar, "jobs.tsv", tsv(rows).encode(), None)
-    yield _taken(buffer)
+    for job, contents in _with_contents(jobs, user):
+        damaged = []
+        for kind, blob in contents.items():
+            try:
+                content = read_blob(blob)
+            except DamagedContent:
+                damaged.append(kind)
+            else:
+                yield _member(f"{directory_of(job)}/{kind}", content, job)
+        rows.append((*_facts(job), " ".join(damaged)))
+    yield _member("jobs.tsv", tsv(rows).encode(), None)
+    yield bytes(2 * tarfile.BLOCKSIZE)  # the end of a tar
 
 
 def directory_of(job: ArchivedJob) -> str:
@@ -75,12 +82,28 @@ def safe_name(name: str) -> str:
 
 def _with_contents(jobs: Sequence[ArchivedJob], user: User) -> Iterator[tuple[ArchivedJob, dict[str, Blob]]]:
     """Yield each job with its contents by name, those of some jobs read at once."""
-    for first in range(0, len(jobs), _AT_ONCE):
-        part = jobs[first : first + _AT_ONCE]
-        keys = {job.pk: _keys(job, user) for job in part}
-        blobs = Blob.objects.in_bulk({key for of_job in keys.values() for key in of_job.values()})
+    keys = {job.pk: _keys(job, user) for job in jobs}
+    sizes = _sizes_of({key for of_job in keys.values() for key in of_job.values()})
+    bytes_of = {pk: sum(sizes.get(key, 0) for key in of_job.values()) for pk, of_job in keys.items()}
+    for part in _parts(jobs, bytes_of):
+        blobs = Blob.objects.in_bulk({key for job in part for key in keys[job.pk].values()})
         for job in part:
             yield job, {kind: blobs[key] for kind, key in keys[job.pk].items() if key in blobs}
+        del blobs  # before the next are read
+
+
+def _parts(jobs: Sequence[ArchivedJob], bytes_of: Mapping[int, int]) -> Iterator[list[ArchivedJob]]:
+    """Divide jobs into parts of at most 25 jobs, and of at most 4 MB where a part has several jobs."""
+    part: list[ArchivedJob] = []
+    part_bytes = 0
+    for job in jobs:
+        is_full = len(part) == _AT_ONCE or part_bytes + bytes_of[job.pk] > _BYTES_AT_ONCE
+        if part and is_full:
+            yield part
+            part, part_bytes = [], 0
+        part.append(job)
+        part_bytes += bytes_of[job.pk]
+    yield part
 
 
 def _keys(job: ArchivedJob, user: User) -> dict[str, int]:
@@ -92,22 +115,15 @@ def _keys(job: ArchivedJob, user: User) -> dict[str, int]:
     return keys
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes, job: ArchivedJob | None) -> None:
+def _member(name: str, content: bytes, job: ArchivedJob | None) -> bytes:
+    """Return a file as it stands in a tar: header, content, and zeros up to a whole block."""
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(content), 0o644
     entry.mtime = int(job.submitted_at.timestamp()) if job else 0
-    tar.addfile(entry, io.BytesIO(content))
+    return b"".join((entry.tobuf(), content, bytes(-len(content) % tarfile.BLOCKSIZE)))
 
 
 def _facts(job: ArchivedJob) -> tuple[str, ...]:
     at = job.submitted_at.astimezone(UTC).isoformat()
     facts = (directory_of(job), job.cluster.name, job.job_id, at, job.user, job.account, job.name)
     return (*facts, job.request_key, job.stage, job.state, job.caveat)
-
-
-def _taken(buffer: io.BytesIO) -> bytes:
-    """Return what a tar has written since the last time."""
-    taken = buffer.getvalue()
-    buffer.seek(0)
-    buffer.truncate()
-    return taken
