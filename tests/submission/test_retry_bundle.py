@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from apps.archive.models import ArchivedJob
 from apps.clusters.schedulers.environment import pack
 from apps.core.errors import InvalidTransition
 from apps.diagnosis.models import Verdict
@@ -124,3 +125,14 @@ def test_page_of_the_dry_run_and_the_api_have_the_bundle(lost, approver, client)
     assert by_tool.headers["Content-Type"] == "application/x-tar"
     with tarfile.open(fileobj=io.BytesIO(by_tool.content)) as tar:
         assert "retry/alps-77_3/submit.sh" in tar.getnames()
+
+
+def test_bundle_is_bounded_in_bytes(lost, approver, tmp_path, monkeypatch):
+    verdicts = [lost(), lost(78), lost(79)]
+    job = ArchivedJob.objects.get(job_id="77")
+    limit = 2 * (job.script_bytes + job.environment_bytes)
+    monkeypatch.setattr("apps.submission.domain.retrying.bundle.MOST_BYTES", limit)
+    where = unpacked(retry_bundle(verdicts=verdicts, by=approver, at=LATER), tmp_path)
+    assert (where / "alps-78_3").is_dir()
+    assert not (where / "alps-79_3").exists()
+    assert "79_3 on alps: a bundle has at most 200 jobs and" in (where / "README").read_text()

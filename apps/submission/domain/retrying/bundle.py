@@ -23,6 +23,8 @@ from apps.submission.domain.debugging.bundle import NO_SLURM, captured_variables
 from apps.submission.domain.retrying.owned import RESTART
 
 MOST_JOBS = 200
+#: A bundle is made in memory.
+MOST_BYTES = 50_000_000
 
 _README = """Retries of {count} failed jobs that opsportal did not submit.
 
@@ -59,16 +61,20 @@ def retry_bundle(*, verdicts: Iterable[Verdict], by: User, at: datetime) -> byte
     captured = archived_jobs_for(jobs)
     files: dict[str, bytes] = {}
     left: list[str] = []
+    bundle_bytes = 0
     for job in jobs:
         archived = captured.get(job.pk)
         reason = _obstacle(job, archived, by, at)
-        if not reason and archived and len(files) < 3 * MOST_JOBS:
+        if not reason and archived:
+            bytes_with_job = bundle_bytes + archived.script_bytes + archived.environment_bytes
+            if len(files) == 3 * MOST_JOBS or bytes_with_job > MOST_BYTES:
+                reason = f"a bundle has at most {MOST_JOBS} jobs and {MOST_BYTES // 1_000_000} MB"
+        if not reason and archived:
             try:
                 files |= _files_of(job, archived)
+                bundle_bytes = bytes_with_job
             except DamagedContent as error:
                 reason = f"the archived content {error}"
-        elif not reason:
-            reason = f"a bundle has at most {MOST_JOBS} jobs"
         if reason:
             left.append(f"    {job.job_id} on {job.cluster.name}: {reason}")
     if not files:
