@@ -6,14 +6,11 @@ import tarfile
 import tracemalloc
 
 import pytest
-from django.core.signals import request_finished
-from django.db import close_old_connections, connection
 from django.urls import reverse
 
 from apps.archive.domain import bundle
 from apps.archive.domain.store.contents import jobs_for_list
 from apps.archive.models import ArchivedJob, Blob
-from apps.archive.web.downloads import _USER_LOCK, tar_response
 from tests.factories import people
 from tests.factories.archive import captured_job, store
 
@@ -124,38 +121,3 @@ def test_descriptions_count_as_well(archived, monkeypatch):
     monkeypatch.setattr(bundle, "MOST_BYTES", job.script_bytes + job.environment_bytes)
     with pytest.raises(bundle.TooLarge):
         bundle.check_size([job])
-
-
-@pytest.mark.parametrize(("route", "status"), [("archive:tar", 302), ("api:archived-job-tar", 429)])
-def test_user_gets_one_tar_at_a_time(client, archived, shifter, route, status):
-    client.force_login(shifter)
-    other_process = connection.copy()
-    try:
-        with other_process.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s, %s)", [_USER_LOCK, shifter.pk])
-        assert client.get(reverse(route), {"cluster": "alps"}).status_code == status
-    finally:
-        other_process.close()
-    assert content(client.get(reverse(route), {"cluster": "alps"}))
-
-
-def test_client_that_leaves_early_may_ask_again(archived, shifter, connection_stays):
-    response = tar_response(shifter, archived)
-    assert next(iter(response.streaming_content))
-    assert tars_being_sent() == 1
-    response.close()
-    assert tars_being_sent() == 0
-
-
-@pytest.fixture
-def connection_stays():
-    """The end of a response does not close the connection, which would end its locks as well."""
-    request_finished.disconnect(close_old_connections)
-    yield
-    request_finished.connect(close_old_connections)
-
-
-def tars_being_sent() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s", [_USER_LOCK])
-        return cursor.fetchone()[0]

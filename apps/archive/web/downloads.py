@@ -1,8 +1,5 @@
 """Downloads of many jobs as one tar, for pages and API."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
-
 from django.db.models import QuerySet
 from django.http import QueryDict, StreamingHttpResponse
 
@@ -11,12 +8,6 @@ from apps.archive.domain.bundle import MOST_JOBS, TooLarge, check_size, tar_of
 from apps.archive.domain.store.contents import jobs_for_list
 from apps.archive.filters import ArchivedJobs
 from apps.archive.models import ArchivedJob
-from apps.core.domain.locks import exclusive_lock
-from apps.core.errors import LimitReached
-
-#: A tar takes a thread of the server until the client has read it: a user gets one at a time.
-_USER_LOCK = 4_716_051
-_WAIT_SECONDS = 10
 
 
 def asked(query: QueryDict) -> QueryDict:
@@ -49,26 +40,8 @@ def chosen_jobs(user: User, query: QueryDict) -> list[ArchivedJob]:
     return found
 
 
-class _Tar:
-    """A tar that `StreamingHttpResponse` iterates over, and closes also if the client leaves early."""
-
-    def __init__(self, parts: Iterator[bytes], held: ExitStack) -> None:
-        self._parts, self._held = parts, held
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self._parts
-
-    def close(self) -> None:
-        self._held.close()
-
-
 def tar_response(user: User, jobs: list[ArchivedJob]) -> StreamingHttpResponse:
-    """Send the jobs while their tar is made. Raises `LimitReached` while another tar is sent to the user."""
-    held = ExitStack()
-    if not held.enter_context(exclusive_lock(_USER_LOCK, user.pk)):
-        raise LimitReached(
-            "Another tar is being sent to you. Try again when it is complete.", wait_seconds=_WAIT_SECONDS
-        )
-    response = StreamingHttpResponse(_Tar(tar_of(jobs, user=user), held), content_type="application/x-tar")
+    """Send the jobs while their tar is made."""
+    response = StreamingHttpResponse(tar_of(jobs, user=user), content_type="application/x-tar")
     response["Content-Disposition"] = 'attachment; filename="jobs.tar"'
     return response
