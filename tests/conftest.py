@@ -17,6 +17,14 @@ from tests.slurm_server import slurm
 __all__ = ["elasticsearch", "kafka", "slurm"]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def patience():
+    """A busy machine may need longer to compile the catalogue of known errors than a page waits for its marks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("apps.diagnosis.domain.known_errors.current.PAGE_SECONDS", 30.0)
+        yield
+
+
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings, django_db_blocker):
     """The first worker migrates a database, and all copy it: to migrate takes each of them four seconds of CPU."""

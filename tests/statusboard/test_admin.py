@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from apps.statusboard.models import LabelRule, MonitoringSource, RawPayload
 from tests.factories.statusboard import post, service, source, states, watchdog
@@ -44,11 +45,12 @@ def test_watch_that_begins_later_makes_what_was_before_unknown(back_office, at):
     samweb = service("samweb", at, source=prometheus)
     post(prometheus, at, watchdog(at))
     later = at + timedelta(minutes=5)
+    local = timezone.localtime(later)
     data = {
         "name": "prometheus",
         "feed": "alertmanager",
-        "monitored_since_0": f"{later:%Y-%m-%d}",
-        "monitored_since_1": f"{later:%H:%M:%S}",
+        "monitored_since_0": f"{local:%Y-%m-%d}",
+        "monitored_since_1": f"{local:%H:%M:%S}",
         "heartbeat_timeout_seconds": "15 min",
         "lease_seconds": "1 h",
     }

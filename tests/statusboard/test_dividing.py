@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from apps.core.errors import InvalidFields, NotAllowed, StaleState
 from apps.core.models import Event
@@ -124,6 +125,10 @@ def test_page_and_api_divide(outage, at, client, shifter):
     assert answer.status_code == 200, answer.content
     second = Incident.objects.exclude(pk=outage.pk).get()
     assert answer.json()["id"] == second.pk
-    later = {"ended_at": f"{at + 50 * MINUTE:%Y-%m-%dT%H:%M}", "resumed_at": "", "reason": "The log."}
+    later = {
+        "ended_at": f"{timezone.localtime(at + 50 * MINUTE):%Y-%m-%dT%H:%M}",
+        "resumed_at": "",
+        "reason": "The log.",
+    }
     page = client.post(f"{second.get_absolute_url()}divide/", later)
     assert (page.status_code, Incident.objects.count()) == (302, 3)
