@@ -99,7 +99,7 @@ def test_tar_of_many_asks_no_more_often(client, shifter, db, django_assert_max_n
     store(*(captured_job(i, minutes=i) for i in range(1, 24)))
     client.force_login(shifter)
 
-    with django_assert_max_num_queries(15):
+    with django_assert_max_num_queries(18):
         content(client.get(reverse("archive:tar"), {"cluster": "alps"}))
 
 

@@ -47,6 +47,8 @@ CONNECT = {
     "archive/sinks/kafka/sink": "the operator's brokers",
     "core/domain/bounded": "a pair of sockets of its own",
     "diagnosis/engine/remote": "servers listed by the operator",
+    "accounts/web/provider": "the operator's provider of single sign-on",
+    "core/domain/http_deadline": "connects for its callers, who check",
     "demo/simulation/alerts": "the demo's own portal",
     "notifications/domain/delivery": "errors of webhook_posts",
     "notifications/domain/mail": "the operator's mail server",

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
-from django.db import connection
+from django.db import DataError, connection, transaction
 from django.http import HttpResponse, StreamingHttpResponse
 from django.test import RequestFactory
 
@@ -58,7 +58,7 @@ def test_second_costly_answer_is_refused(client, user, address, monkeypatch):
     with Holding(user, turns._TURN_LOCK):
         refused = client.get(address)
     assert (refused.status_code, refused["Retry-After"]) == (429, "1")
-    assert "Another costly page or download of yours is still running." in refused.content.decode()
+    assert "Another of your pages or downloads is still being prepared or sent." in refused.content.decode()
     assert client.get(address).status_code == 200
 
 
@@ -83,11 +83,11 @@ def test_third_answer_does_not_wait(client, user):
     assert time.monotonic() - began < turns.WAIT_SECONDS
 
 
-def is_free(user) -> bool:
-    """Whether another session could take the turn of a user."""
+def is_free(user, lock=turns._TURN_LOCK) -> bool:
+    """Whether another session could take a lock of a user."""
 
     def take():
-        with exclusive_lock(turns._TURN_LOCK, user.pk) as free:
+        with exclusive_lock(lock, user.pk) as free:
             pass
         connection.close()
         return free
@@ -97,14 +97,37 @@ def is_free(user) -> bool:
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-def test_download_counts_until_its_end(user, is_read):
+def test_download_refuses_only_others_until_its_end(user, is_read):
     request = RequestFactory().get("/")
     request.user = user
     response = one_at_a_time(lambda _: StreamingHttpResponse(iter([b"a", b"b"])))(request)
-    assert not is_free(user)
+    assert (is_free(user), is_free(user, turns._DOWNLOAD_LOCK)) == (True, False)
     if is_read:
         assert b"".join(response.streaming_content) == b"ab"
     response.close()
+    assert is_free(user, turns._DOWNLOAD_LOCK)
+    with Holding(user, turns._DOWNLOAD_LOCK):
+        second = one_at_a_time(lambda _: StreamingHttpResponse(iter([b"a"])))(request)
+    assert second.status_code == 429
+
+
+def test_form_of_a_page_is_never_refused(user):
+    request = RequestFactory().post("/")
+    request.user = user
+    with Holding(user, turns._TURN_LOCK, turns._WAITING_LOCK):
+        assert one_at_a_time(lambda _: HttpResponse())(request).status_code == 200
+
+
+def test_lock_ends_with_a_transaction_that_failed(user):
+    request = RequestFactory().get("/")
+    request.user = user
+
+    def fail(_):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 / 0")
+
+    with pytest.raises(DataError), transaction.atomic():
+        one_at_a_time(fail)(request)
     assert is_free(user)
 
 

@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import connection
+from django.db import DatabaseError, connection
 
 
 @contextmanager
 def exclusive_lock(lock: int, key: int) -> Iterator[bool]:
-    """Try to take the lock of this number and key for this database session; yield whether it was free."""
+    """Try to take the lock of this number and key for this database session; yield whether it was free.
+
+    Where it cannot be given back, as in a transaction that failed, the session ends, and the lock with it.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock, key])
         alone = bool(cursor.fetchone()[0])
@@ -16,8 +19,11 @@ def exclusive_lock(lock: int, key: int) -> Iterator[bool]:
         yield alone
     finally:
         if alone:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [lock, key])
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [lock, key])
+            except DatabaseError:
+                connection.close()
 
 
 def lock_for_this_transaction(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Costly answers: a user has one at a time, so that one user never takes all processors."""
+"""Limits a user to one costly request at a time, so that one user never takes all processors."""
 
 import math
 import time
@@ -16,41 +16,53 @@ from apps.core.errors import LimitReached
 
 V = TypeVar("V", bound=Callable[..., HttpResponseBase])
 
-#: So long a second costly answer of a user waits for the first; a third is refused at once, so that few threads wait.
+#: So long a second costly request of a user waits for the first; a third is refused at once, so that few threads wait.
 WAIT_SECONDS = 3.0
 _PAUSE_SECONDS = 0.1
-_TURN_LOCK, _WAITING_LOCK = 4_716_042, 4_716_043
-_BUSY = "Another costly page or download of yours is still running. Try again in a moment."
+_TURN_LOCK, _WAITING_LOCK, _DOWNLOAD_LOCK = 4_716_042, 4_716_043, 4_716_044
+_BUSY = "Another of your pages or downloads is still being prepared or sent. Try again in a moment."
 
 
 def one_at_a_time(view: V) -> V:
-    """Give a user one answer at a time of all views and methods of API views with this decorator.
+    """Let a user have one request at a time among all views and methods of API views with this decorator.
 
-    A second one waits for `WAIT_SECONDS`, then gets 429 with Retry-After. A download counts until its end.
+    A second one waits for `WAIT_SECONDS`, then gets 429 with Retry-After. A download lets other requests through while
+    it is sent, but no second download. The form of a page is never refused: what was entered would be lost.
     """
 
     @wraps(view)
-    def answer(*arguments: Any, **named: Any) -> HttpResponseBase:
+    def limited(*arguments: Any, **named: Any) -> HttpResponseBase:
         is_page = isinstance(arguments[0], HttpRequest)
         request = arguments[0 if is_page else 1]
+        if is_page and request.method == "POST":
+            return view(*arguments, **named)
         with ExitStack() as turn:
             if not _has_turn(request.user.pk, turn):
-                if not is_page:
-                    raise LimitReached(_BUSY, wait_seconds=WAIT_SECONDS)
-                refusal = render(request, "429.html", {"message": _BUSY}, status=429)
-                refusal["Retry-After"] = str(math.ceil(WAIT_SECONDS))
-                return refusal
+                return _refuse(request, is_page=is_page)
             response = view(*arguments, **named)
-            if isinstance(response, StreamingHttpResponse):
-                response.streaming_content = _Content(response.streaming_content, turn.pop_all())
-            return response
+        if isinstance(response, StreamingHttpResponse):
+            download = ExitStack()
+            if not download.enter_context(exclusive_lock(_DOWNLOAD_LOCK, request.user.pk)):
+                response.close()
+                return _refuse(request, is_page=is_page)
+            response.streaming_content = _Content(response.streaming_content, download)
+        return response
 
-    answer.is_one_at_a_time = True  # type: ignore[attr-defined]
-    return cast(V, answer)
+    limited.is_one_at_a_time = True  # type: ignore[attr-defined]
+    return cast(V, limited)
+
+
+def _refuse(request: HttpRequest, *, is_page: bool) -> HttpResponseBase:
+    """Return a page with status 429. Raises `LimitReached` for the API."""
+    if not is_page:
+        raise LimitReached(_BUSY, wait_seconds=WAIT_SECONDS)
+    refusal = render(request, "429.html", {"message": _BUSY}, status=429)
+    refusal["Retry-After"] = str(math.ceil(WAIT_SECONDS))
+    return refusal
 
 
 def _has_turn(user_id: int, turn: ExitStack) -> bool:
-    """Take the turn of a user, waiting if no other answer waits; return whether it was free in time."""
+    """Take the turn of a user, waiting if no other request waits; return whether it was free in time."""
     if turn.enter_context(exclusive_lock(_TURN_LOCK, user_id)):
         return True
     with exclusive_lock(_WAITING_LOCK, user_id) as may_wait:
@@ -63,14 +75,14 @@ def _has_turn(user_id: int, turn: ExitStack) -> bool:
 
 
 class _Content:
-    """The content of a download; its response closes it, which ends the turn."""
+    """The content of a download; its response closes it, which lets the next download begin."""
 
-    def __init__(self, content: Any, turn: ExitStack) -> None:
+    def __init__(self, content: Any, download: ExitStack) -> None:
         self._content: Iterable[bytes] = content
-        self._turn = turn
+        self._download = download
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._content)
 
     def close(self) -> None:
-        self._turn.close()
+        self._download.close()

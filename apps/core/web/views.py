@@ -52,7 +52,8 @@ def server_error(request: HttpRequest) -> HttpResponse:
     error = sys.exc_info()[1]
     away = isinstance(error, OperationalError | InterfaceError)
     too_long = isinstance(error, OperationalError) and isinstance(error.__cause__, QueryCanceled)
-    status, headers = (503, {"Retry-After": "30"}) if away else (500, None)
+    status = 503 if away else 500
+    headers = {"Retry-After": "30"} if away and not too_long else None  # what took too long would do so again
     if request.path.startswith("/api/"):
         detail = "The database is unavailable. Try again later." if away else "Internal error."
         if too_long:

@@ -74,10 +74,13 @@ def _in_time() -> Iterator[None]:
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             # Long words lie apart from their rows, and the planner takes reading all of them for cheap.
+            cursor.execute("SELECT current_setting('statement_timeout')")
+            before = cursor.fetchone()[0]
             cursor.execute(f"SET LOCAL statement_timeout = {STATEMENT_MS}; SET LOCAL enable_seqscan = off")
             yield
             if inner:  # else they end with the transaction
-                cursor.execute("SET LOCAL statement_timeout TO DEFAULT; SET LOCAL enable_seqscan TO DEFAULT")
+                cursor.execute("SELECT set_config('statement_timeout', %s, true)", [before])
+                cursor.execute("SET LOCAL enable_seqscan TO DEFAULT")
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):
             raise TooWide("This takes too long. Narrow it down, by a user, a request or days.") from error

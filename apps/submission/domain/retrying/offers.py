@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -77,14 +78,20 @@ def retry_offer(*, source: Source, user: User, at: datetime) -> RetryOffer:
     newest = RetryBatch.objects.order_by("-pk").values_list("pk", "state").first()
     key = f"retry-offer:{source._meta.label_lower}:{source.pk}:{user.pk}:{newest}".replace(" ", "")
 
-    def compute() -> RetryOffer:
-        return _numbers_of(dry_run(source=source, user=user, limits=Limits(ATTEMPTS), at=at))
-
-    try:
-        numbers = cache.get_or_set(key, compute, SHOWN_SECONDS) or compute()
-    except Exception:  # Redis is away: each page makes its own dry run meanwhile
-        numbers = compute()
+    numbers = _kept(key)
+    if numbers is None:
+        numbers = _numbers_of(dry_run(source=source, user=user, limits=Limits(ATTEMPTS), at=at))
+        with suppress(Exception):  # Redis may be away: each page makes its own dry run meanwhile
+            cache.set(key, numbers, SHOWN_SECONDS)
     return _with_services(numbers, at)
+
+
+def _kept(key: str) -> RetryOffer | None:
+    try:
+        numbers: RetryOffer | None = cache.get(key)
+    except Exception:  # Redis may be away
+        return None
+    return numbers
 
 
 def offer_of(dry_run: DryRun, at: datetime) -> RetryOffer:
