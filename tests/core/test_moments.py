@@ -8,7 +8,7 @@ from django import forms
 from drf_spectacular.generators import SchemaGenerator
 from rest_framework import serializers
 
-from apps.core.api.moments import GivenDateField, GivenTimeField
+from apps.core.api import moments as api_moments
 from apps.core.domain.dates import OUT_OF_RANGE
 from apps.core.web.moments import DayField, DayFilter, MomentField, MomentFilter
 
@@ -112,7 +112,9 @@ def test_every_body_of_the_api_takes_only_such_dates(db):
         if isinstance(field, serializers.DateTimeField | serializers.DateField) and not field.read_only
     }
     assert len(given) > 5
-    assert [name for name, field in given.items() if not isinstance(field, GivenTimeField | GivenDateField)] == []
+    assert [
+        name for name, field in given.items() if not isinstance(field, api_moments.MomentField | api_moments.DayField)
+    ] == []
 
 
 def fields_of(serializer) -> dict[str, serializers.Field]:

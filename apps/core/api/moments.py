@@ -8,7 +8,7 @@ from rest_framework import serializers
 from apps.core.domain.dates import OUT_OF_RANGE, in_range
 
 
-class GivenTimeField(serializers.DateTimeField):
+class MomentField(serializers.DateTimeField):
     """A time of the years that users may enter."""
 
     default_error_messages = {"out_of_range": OUT_OF_RANGE}
@@ -23,7 +23,7 @@ class GivenTimeField(serializers.DateTimeField):
         return moment
 
 
-class GivenDateField(serializers.DateField):
+class DayField(serializers.DateField):
     """A date of the years that users may enter."""
 
     default_error_messages = {"out_of_range": OUT_OF_RANGE}

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from apps.accounts.api import ApiRequest, ApiView
 from apps.core.api.input import checked_data
-from apps.core.api.moments import GivenTimeField
+from apps.core.api.moments import MomentField
 from apps.core.web.turns import one_at_a_time
 from apps.diagnosis.domain.common_causes.causes import MOST_DAYS, CommonCause, causes_between, newest_causes
 from apps.jobs.domain.records import hour_of
@@ -21,8 +21,8 @@ WEEK = timedelta(days=7)
 class CausesQuery(serializers.Serializer[Any]):
     """The period: jobs that ended in [since, until)."""
 
-    since = GivenTimeField(required=False, help_text="Default: seven days before `until`.")
-    until = GivenTimeField(required=False, help_text=f"Default: now. At most {MOST_DAYS} days after `since`.")
+    since = MomentField(required=False, help_text="Default: seven days before `until`.")
+    until = MomentField(required=False, help_text=f"Default: now. At most {MOST_DAYS} days after `since`.")
 
 
 class CommonCauseSerializer(serializers.Serializer[CommonCause]):

@@ -13,7 +13,7 @@ from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from apps.accounts.api import ApiRequest, ApiViewSet, command
 from apps.accounts.models import User
-from apps.core.api.moments import GivenTimeField
+from apps.core.api.moments import MomentField
 from apps.core.errors import NotAllowed
 from apps.diagnosis.domain.known_errors.changes import FIELDS, decide_change, submit_change
 from apps.diagnosis.domain.known_errors.exchange import import_known_errors, write_known_errors
@@ -48,7 +48,7 @@ class KnownErrorChangeWriter(serializers.ModelSerializer[KnownError]):
     """The fields to change; those left out keep their values. `base` is the version that you have seen."""
 
     experiment = serializers.CharField(required=False, allow_blank=True, max_length=32, help_text="Key; empty: all.")
-    expires_at = GivenTimeField(required=False, allow_null=True, help_text="It is disabled then.")
+    expires_at = MomentField(required=False, allow_null=True, help_text="It is disabled then.")
     reason = serializers.CharField(max_length=4000, help_text="Why; shown in the history.")
     base = serializers.IntegerField(required=False, min_value=0, help_text="Refused if the version is another one.")
     propose = serializers.BooleanField(default=False, help_text="Ask for approval even if you may edit.")

@@ -2,7 +2,7 @@
 
 from rest_framework import serializers
 
-from apps.core.api.moments import GivenTimeField
+from apps.core.api.moments import MomentField
 from apps.diagnosis.domain.log_windows import MOST_LINES
 from apps.diagnosis.enums import GroupStatus, Stream, VerdictKind
 from apps.diagnosis.models import Evidence, FailureGroup, Verdict
@@ -143,7 +143,7 @@ class StatusSerializer(serializers.Serializer):
         choices=[GroupStatus.KNOWN, GroupStatus.RETRIED, GroupStatus.RESOLVED, GroupStatus.MUTED]
     )
     reason = serializers.CharField(max_length=4000, required=False, default="")
-    muted_until = GivenTimeField(
+    muted_until = MomentField(
         required=False, default=None, allow_null=True, help_text="When the mute ends; only `muted` needs it."
     )
 

@@ -15,7 +15,7 @@ from apps.accounts.api import ApiRequest, ApiViewSet, command
 from apps.accounts.enums import Role
 from apps.accounts.models import User
 from apps.core.api.conditional import Guarded
-from apps.core.api.moments import GivenTimeField
+from apps.core.api.moments import MomentField
 from apps.production.api.routes import RequestRoutes
 from apps.production.api.serializers import ChangeReader, PriorityWriter, ReasonWriter
 from apps.production.domain.approvals.delegations import delegate, delegations_of, may_delegate, revoke_delegation
@@ -114,8 +114,8 @@ class DelegationWriter(serializers.Serializer[Any]):
         "name", queryset=ApprovalGroup.objects.filter(retired_at=None), required=False, allow_null=True
     )
     role = serializers.ChoiceField(choices=[(Role.APPROVER.value, "approver")], required=False, allow_blank=True)
-    from_at = GivenTimeField(required=False, help_text="Default: now.")
-    until_at = GivenTimeField()
+    from_at = MomentField(required=False, help_text="Default: now.")
+    until_at = MomentField()
 
 
 class DelegationViewSet(Guarded, ReadOnlyModelViewSet[Delegation], ApiViewSet[Delegation]):

@@ -9,7 +9,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.accounts.models import Experiment
-from apps.core.api.moments import GivenDateField
+from apps.core.api.moments import DayField
 from apps.core.errors import InvalidFields
 from apps.production.domain.checks.facts import basic_facts
 from apps.production.domain.checks.report import check_shape
@@ -254,7 +254,7 @@ class SuccessorWriter(ReasonWriter):
 class RescheduleWriter(ReasonWriter):
     """A later deadline, a class to request from the approvers, or both, with the reason."""
 
-    deadline = GivenDateField(required=False, allow_null=True, default=None)
+    deadline = DayField(required=False, allow_null=True, default=None)
     requested_class = serializers.ChoiceField(
         choices=RequestedPriority.choices, required=False, allow_null=True, default=None
     )

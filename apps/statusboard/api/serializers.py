@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.accounts.models import Experiment
-from apps.core.api.moments import GivenDateField, GivenTimeField
+from apps.core.api.moments import DayField, MomentField
 from apps.statusboard.domain.board import Row
 from apps.statusboard.domain.history import states_of_incident
 from apps.statusboard.enums import INCIDENT_STATES, Effect, Repeat, Resolution, State
@@ -117,7 +117,7 @@ class NewIncidentSerializer(serializers.Serializer[Incident]):
     title = serializers.CharField(max_length=200)
     text = serializers.CharField(required=False, allow_blank=True)
     url = serializers.URLField(max_length=2000, required=False, allow_blank=True)
-    started_at = GivenTimeField(required=False)
+    started_at = MomentField(required=False)
 
 
 class UpdateIncidentSerializer(serializers.Serializer[Incident]):
@@ -127,18 +127,18 @@ class UpdateIncidentSerializer(serializers.Serializer[Incident]):
     title = serializers.CharField(max_length=200, required=False)
     text = serializers.CharField(required=False, allow_blank=True)
     url = serializers.URLField(max_length=2000, required=False, allow_blank=True)
-    since = GivenTimeField(required=False, help_text="When it took this state. Default: now.")
+    since = MomentField(required=False, help_text="When it took this state. Default: now.")
     reason = serializers.CharField(max_length=2000)
 
 
 class CloseIncidentSerializer(serializers.Serializer[Incident]):
     reason = serializers.CharField(max_length=2000)
-    ended_at = GivenTimeField(required=False)
+    ended_at = MomentField(required=False)
 
 
 class DivideIncidentSerializer(serializers.Serializer[Incident]):
-    ended_at = GivenTimeField(help_text="When the first outage ended.")
-    resumed_at = GivenTimeField(required=False, help_text="When the second one started, if later.")
+    ended_at = MomentField(help_text="When the first outage ended.")
+    resumed_at = MomentField(required=False, help_text="When the second one started, if later.")
     reason = serializers.CharField(max_length=2000)
 
 
@@ -180,11 +180,11 @@ class NewWindowSerializer(serializers.Serializer[DowntimeWindow]):
     title = serializers.CharField(max_length=200)
     text = serializers.CharField(required=False, allow_blank=True)
     services: Any = serializers.SlugRelatedField(slug_field="slug", many=True, queryset=Service.objects.all())
-    starts_at = GivenTimeField()
-    ends_at = GivenTimeField()
+    starts_at = MomentField()
+    ends_at = MomentField()
     effect = serializers.ChoiceField(choices=Effect.choices, required=False)
     repeat = serializers.ChoiceField(choices=Repeat.choices, required=False)
-    last_day = GivenDateField(required=False, help_text="Of repeated work: included.")
+    last_day = DayField(required=False, help_text="Of repeated work: included.")
     zone: Any = ZoneField(required=False, help_text="Repeated work keeps its time of day there. Default: UTC.")
 
 
@@ -225,8 +225,8 @@ class NewAnnouncementSerializer(serializers.Serializer[Announcement]):
     experiments: Any = serializers.SlugRelatedField(
         slug_field="key", many=True, required=False, queryset=Experiment.objects.all()
     )
-    starts_at = GivenTimeField(required=False)
-    ends_at = GivenTimeField(required=False)
+    starts_at = MomentField(required=False)
+    ends_at = MomentField(required=False)
 
 
 class PinAnnouncementSerializer(serializers.Serializer[Announcement]):
