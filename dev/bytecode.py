@@ -10,13 +10,16 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-#: Test suites of packages, a tenth of their files. No process of the portal imports them.
-_TESTS_OF_PACKAGES = re.compile(r"/site-packages/.*/tests/")
+#: A third of what there is, which no process of the portal imports: tests of packages, and what has a compiled twin,
+#: an asynchronous one or a hundred brothers.
+_UNUSED = re.compile(
+    r"/site-packages/(.*/tests/|mypyc?/|pip/|pygments/lexers/|elasticsearch/_async/|playwright/async_api/)"
+)
 
 
 def compile_packages(directory: Path) -> None:
     """Compile all packages of an environment, on all processors."""
-    _compile([directory], skip=_TESTS_OF_PACKAGES)
+    _compile([directory], skip=_UNUSED)
 
 
 def compile_project(directories: Iterable[Path]) -> None:
