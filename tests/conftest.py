@@ -8,6 +8,7 @@ import pytest
 from django.db import connection
 from django.test import TransactionTestCase
 
+from apps.core.domain import quotas
 from tests.database import copy_rows, restore_rows
 from tests.elasticsearch_server import elasticsearch
 from tests.kafka_server import kafka
@@ -23,6 +24,12 @@ def patience():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("apps.diagnosis.domain.known_errors.current.PAGE_SECONDS", 30.0)
         yield
+
+
+@pytest.fixture(autouse=True)
+def counted_quotas():
+    """Count quotas again after a test in which the cache failed."""
+    quotas._Pause.until = 0.0
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,14 @@
 """Quotas, and the limits of what users can change by the API."""
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.core.cache import cache
 
 from apps.accounts.enums import Role
+from apps.core.domain import quotas
 from apps.core.domain.quotas import DAY, HOUR, Quota
 from tests.factories import people
 
@@ -27,13 +29,25 @@ def test_amounts_count_by_owner_and_period():
     assert Quota("test", 10, DAY).ends_at(AT) == datetime(2026, 11, 23, tzinfo=UTC)
 
 
-def test_without_the_cache_nothing_is_refused(monkeypatch, caplog):
+def test_cache_that_hangs_is_waited_for_once(monkeypatch, caplog):
+    attempts = []
+
     def fail(*_, **__):
+        attempts.append(1)
         raise ConnectionError
 
-    monkeypatch.setattr(cache, "add", fail)
-    assert Quota("test", 10, HOUR).add(1, 99, at=AT) == 0
-    assert "cannot count test" in caplog.text
+    with monkeypatch.context() as broken:
+        broken.setattr(cache, "add", fail)
+        assert [Quota(name, 10, HOUR).add(1, 99, at=AT) for name in ("a", "b")] == [0, 0]
+    assert (len(attempts), caplog.text.count("cannot count")) == (1, 1)
+    assert "cannot count a; no quota is counted for 30 s" in caplog.text
+
+
+def test_quotas_are_counted_again_after_the_pause(monkeypatch):
+    monkeypatch.setattr(quotas._Pause, "until", time.monotonic() + 60)
+    assert Quota("test", 10, HOUR).add(1, 4, at=AT) == 0
+    monkeypatch.setattr(quotas._Pause, "until", time.monotonic())
+    assert Quota("test", 10, HOUR).add(1, 4, at=AT) == 4
 
 
 @pytest.fixture

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from django.core.cache import cache
 from django.core.signing import Signer
+from django.db import connection
 from django.utils import timezone
 
 from apps.accounts.enums import Role
+from apps.core.domain import quotas
 from apps.core.models import Event
 from apps.jobs.domain.phases import reports, tokens
 from apps.jobs.domain.phases.reports import array_of, phases_of
@@ -158,14 +160,18 @@ def test_tokens_are_given_to_members_of_the_experiment(client, alps, nova):
     assert client.post("/api/v1/phases/tokens/", unknown, content_type="application/json").status_code == 400
 
 
-def test_phases_of_an_experiment_are_limited_by_the_day(client, alps, nova, time_machine, monkeypatch):
+def test_phases_of_an_experiment_are_limited_by_the_day(
+    client, alps, nova, time_machine, monkeypatch, django_capture_on_commit_callbacks
+):
     cache.clear()
     monkeypatch.setattr(reports, "MOST_A_DAY", 2)
     time_machine.move_to("2026-11-22T09:20:00+00:00", tick=False)
     phases = [{"name": name, "started_at": int(time.time()) - 60} for name in "ab"]
 
     def report(job, experiment):
-        return post(client, token_of(alps, experiment, label=f"{experiment.key} {job}"), phases, job_id=str(job))
+        token = token_of(alps, experiment, label=f"{experiment.key} {job}")
+        with django_capture_on_commit_callbacks(execute=True):
+            return post(client, token, phases, job_id=str(job))
 
     assert report(1, nova).json()["new"] == 2
     refused = report(2, nova)
@@ -174,6 +180,22 @@ def test_phases_of_an_experiment_are_limited_by_the_day(client, alps, nova, time
     assert report(3, people.experiment("DUNE")).json()["new"] == 2
     time_machine.move_to("2026-11-23T00:00:00+00:00", tick=False)
     assert report(2, nova).json()["new"] == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_quota_is_counted_while_the_token_is_not_locked(client, alps, nova, monkeypatch):
+    locks = []
+
+    def count_locks(*_, **__):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+            locks.append(cursor.fetchone()[0])
+        return 0
+
+    monkeypatch.setattr(quotas.Quota, "add", count_locks)
+    phase = {"name": "reco", "started_at": int(time.time())}
+    assert post(client, token_of(alps, nova), [phase]).status_code == 200
+    assert locks == [0, 0]
 
 
 def test_tokens_of_a_user_are_limited_by_the_hour(client, alps, nova, time_machine, monkeypatch):

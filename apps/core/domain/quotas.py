@@ -1,20 +1,29 @@
 """Quotas: how much a user, a token or an experiment may store in an hour or a day, counted in the cache."""
 
 import logging
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from django.core.cache import cache
 
 log = logging.getLogger(__name__)
-HOUR, DAY = 3_600, 86_400
+MINUTE, HOUR, DAY = 60, 3_600, 86_400
+#: After a failure of the cache nothing is counted for so long: a cache that hangs costs each call many seconds.
+PAUSE_SECONDS = 30
+
+
+class _Pause:
+    """Until when this process does not count, by its monotonic clock."""
+
+    until = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """An amount per period of `seconds`, which begins with the hour or day of UTC.
+    """An amount per period of `seconds`, which begins with the minute, hour or day of UTC.
 
-    Without the cache nothing is counted, and so nothing refused.
+    If the cache fails, nothing is counted for `PAUSE_SECONDS`, and so nothing refused.
     """
 
     name: str
@@ -23,12 +32,16 @@ class Quota:
 
     def add(self, owner: object, amount: int, *, at: datetime) -> int:
         """Count an amount of an owner, 0 to ask only; return how much the owner has used in this period."""
+        if time.monotonic() < _Pause.until:
+            return 0
+
         key = f"quota:{self.name}:{owner}:{self._period(at)}"
         try:
             cache.add(key, 0, timeout=self.seconds)
             return int(cache.incr(key, amount))
         except Exception:  # any failure of the cache's driver
-            log.exception("cannot count %s", self.name)
+            _Pause.until = time.monotonic() + PAUSE_SECONDS
+            log.exception("cannot count %s; no quota is counted for %d s", self.name, PAUSE_SECONDS)
             return 0
 
     def ends_at(self, at: datetime) -> datetime:

@@ -58,10 +58,11 @@ def store_phases(
     `NotAllowed` if the token is that of another job array, or of an experiment or cluster that was deleted, and
     `LimitReached` if the jobs of the experiment have reported too many today.
     """
+    # Before the first query and after the commit: the cache may hang, and must not hold the lock of the token.
+    quota = _quota_of_the_day(token, at)
     if not Cluster.objects.filter(Exists(Experiment.objects.filter(pk=token.experiment)), pk=token.cluster).exists():
         raise NotAllowed("The experiment or the cluster of this token no longer exists.")
     check_array(token=token, job_id=job_id)
-    quota = _quota_of_the_day(token, at)
     array = array_of(job_id)
     done, ended = StoredPhases(), set()
     mine = JobPhase.objects.filter(cluster=token.cluster, job_id=job_id, token_label=token.label)
@@ -103,7 +104,7 @@ def store_phases(
             ended.add(given["ended_at"])
         else:
             done.unchanged += 1
-    quota.add(token.experiment, done.new, at=at)
+    transaction.on_commit(lambda: quota.add(token.experiment, done.new, at=at))
     mark_dirty({hour_of(moment) for moment in ended if moment}, Counted.PHASES)
     if cpu_model and done.new:
         correct_cpu_model(phase=max(known.values(), key=lambda row: row.pk))
