@@ -372,6 +372,11 @@ class Environment(BaseModel):
         ge=10 * 1024**2,
         description="Bytes that a user may send in an hour with calls of the API that change something.",
     )
+    MAX_PHASE_TOKENS_PER_HOUR: int = Field(
+        default=5_000,
+        ge=1,
+        description="Tokens for phases that a user may create in an hour. Each counts for one job array, or one single job.",
+    )
     CAPTURE_HOST_MAX_BYTES_PER_DAY: int = Field(
         default=20 * 1024**3,
         ge=64 * 1024**2,

@@ -19,7 +19,7 @@ from django.utils import timezone
 from apps.accounts.enums import Role
 from apps.core.domain import quotas
 from apps.core.models import Event
-from apps.jobs.domain.phases import reports, tokens
+from apps.jobs.domain.phases import reports
 from apps.jobs.domain.phases.reports import array_of, phases_of
 from apps.jobs.domain.phases.stuck import find_stuck_phases, stuck_phases
 from apps.jobs.domain.phases.tokens import LIFETIME, new_phase_token, read_phase_token
@@ -198,9 +198,9 @@ def test_the_quota_is_counted_while_the_token_is_not_locked(client, alps, nova, 
     assert locks == [0, 0]
 
 
-def test_tokens_of_a_user_are_limited_by_the_hour(client, alps, nova, time_machine, monkeypatch):
+def test_tokens_of_a_user_are_limited_by_the_hour(client, alps, nova, time_machine, settings):
     cache.clear()
-    monkeypatch.setattr(tokens, "MOST_TOKENS_AN_HOUR", 2)
+    settings.MAX_PHASE_TOKENS_PER_HOUR = 2
     body = {"cluster": "alps", "experiment": "NOVA"}
 
     def create():

@@ -8,6 +8,7 @@ import secrets
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, timedelta
 
+from django.conf import settings
 from django.core.signing import BadSignature, Signer
 
 from apps.accounts.models import User
@@ -17,8 +18,6 @@ from apps.core.errors import LimitReached
 
 #: Longer than any job waits and runs.
 LIFETIME = timedelta(days=90)
-#: Tokens that a user can create in an hour. Each counts for a whole job array.
-MOST_TOKENS_AN_HOUR = 60
 _SALT = "opsportal.phases"
 
 
@@ -44,11 +43,11 @@ class PhaseToken:
 
 def issue_phase_token(*, user: User, cluster: int, experiment: int, request_key: str, stage: str, at: datetime) -> str:
     """Return a token of a user, which ends with the user's role. Raises `LimitReached` after many in an hour."""
-    quota = Quota("phase-tokens", MOST_TOKENS_AN_HOUR, HOUR)
+    quota = Quota("phase-tokens", settings.MAX_PHASE_TOKENS_PER_HOUR, HOUR)
     if quota.add(user.pk, 1, at=at) > quota.most:
         following = quota.ends_at(at)
         raise LimitReached(
-            f"You have created {quota.most} tokens since {following - timedelta(hours=1):%H:%M} UTC, the most in an"
+            f"You have created {quota.most:,} tokens since {following - timedelta(hours=1):%H:%M} UTC, the most in an"
             f" hour. Try again after {following:%H:%M} UTC.",
             wait_seconds=quota.wait_seconds(at),
         )
