@@ -110,10 +110,25 @@ def test_feed_that_sends_too_much_in_a_day_is_put_off(made, now, monkeypatch):
     assert send(b" " * 60, token, slug="other").status_code == 202
 
 
-def test_wrong_tokens_are_counted_by_address(made, monkeypatch):
+def test_wrong_tokens_are_counted_by_address(made, monkeypatch, time_machine):
+    time_machine.move_to("2026-11-22T09:20:00+00:00", tick=False)
     monkeypatch.setattr(views, "LIMIT_WRONG_A_MINUTE", 2)
     assert [send(b"{}", "wrong").status_code for _ in range(3)] == [401, 401, 429]
     assert send(b"{}", made[1]).status_code == 202
+    time_machine.move_to("2026-11-22T09:21:00+00:00", tick=False)
+    assert send(b"{}", "wrong").status_code == 401
+
+
+def test_wrong_tokens_wait_once_for_a_cache_that_hangs(made, monkeypatch):
+    attempts = []
+
+    def fail(*_, **__):
+        attempts.append(1)
+        raise ConnectionError
+
+    monkeypatch.setattr(cache, "add", fail)
+    assert [send(b"{}", "wrong").status_code for _ in range(3)] == [401, 401, 401]
+    assert len(attempts) == 1
 
 
 def test_services_are_told_with_their_states(client, liaison, samweb, shifter, now):

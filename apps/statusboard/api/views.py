@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any
 
 from django.contrib.auth.decorators import login_not_required
-from django.core.cache import cache
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404
@@ -23,6 +22,7 @@ from rest_framework.viewsets import ReadOnlyModelViewSet, ViewSet
 from apps.accounts.api import ApiView, ApiViewSet, command
 from apps.accounts.models import User
 from apps.core.api.conditional import Guarded
+from apps.core.domain.quotas import MINUTE, Quota
 from apps.core.errors import InvalidFields
 from apps.core.web.query import number_of
 from apps.statusboard.api.serializers import (
@@ -203,7 +203,7 @@ def receive_feed(request: HttpRequest, slug: str) -> HttpResponse:
     except TokensUnknown:
         return _answer(503, "Cannot check the token. Retry later.", {"Retry-After": "10"})
     if source_id is None:
-        if _too_many(f"feed-wrong:{address}", LIMIT_WRONG_A_MINUTE):
+        if _too_many_wrong(address):
             return _answer(429, "Too many requests with a wrong token.", {"Retry-After": "60"})
         return _answer(401, "Invalid token.", {"WWW-Authenticate": 'Bearer realm="feeds"'})
     if not _PAYLOADS.allows(source_id, len(request.body)):
@@ -269,12 +269,7 @@ class _Payloads:
 _PAYLOADS = _Payloads()
 
 
-def _too_many(key: str, limit: int) -> bool:
-    """Whether the limit per minute is exceeded. Without a cache nothing is rejected, so no alert is lost."""
-    key = f"{key}:{int(timezone.now().timestamp()) // 60}"
-    try:
-        cache.add(key, 0, timeout=120)
-        return int(cache.incr(key)) > limit
-    except Exception:  # any failure of the cache's driver
-        log.exception("cannot count the rate of feeds")
-        return False
+def _too_many_wrong(address: str) -> bool:
+    """Count a wrong token; return whether this address has sent too many in this minute."""
+    quota = Quota("feed-wrong", LIMIT_WRONG_A_MINUTE, MINUTE)
+    return quota.add(address, 1, at=timezone.now()) > quota.most
