@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zstandard import ZstdCompressor
 
+from apps.archive.api import capture
 from apps.archive.domain import capture_hosts
 from apps.archive.domain.capture_hosts import add_host_token, create_capture_host
 from apps.archive.models import ArchivedJob, CaptureHost, IntakeBatch, RefusedJob
@@ -128,6 +129,16 @@ def test_host_that_has_sent_too_much_in_a_day_keeps_its_jobs(send, settings, at)
     other = create_capture_host(name="scheduler-2", clusters=["alps"], by="test", at=at)[1]
     assert send(url_of(journal=str(uuid4())), pack([a_job(3)]), batches.MEDIA_TYPE, token=other).status_code == 200
     assert IntakeBatch.objects.count() == 2
+
+
+def test_batch_over_the_limit_of_the_day_is_not_unpacked(send, settings, monkeypatch):
+    cache.clear()
+    settings.CAPTURE_HOST_MAX_BYTES_PER_DAY = 1
+    assert send_jobs(send, a_job(1)).status_code == 200
+    unpacked = []
+    monkeypatch.setattr(capture, "unpack_untrusted", unpacked.append)
+    assert send_jobs(send, a_job(2)).status_code == 503
+    assert unpacked == []
 
 
 def test_bad_jobs_are_refused_by_the_store_and_cost_the_others_nothing(send):

@@ -125,13 +125,14 @@ class ReceiveBatch(CaptureView):
     )
     def post(self, request: CaptureRequest) -> Response:
         batch = checked_data(BatchSerializer(data=request.query_params))
-        jobs: Any = request.data
-        if not isinstance(jobs, list) or not jobs:
-            raise ParseError("No jobs came, or a batch of no stated length.")
         at, size = timezone.now(), int(request.META.get("CONTENT_LENGTH") or 0)
         quota = Quota("capture-bytes", settings.CAPTURE_HOST_MAX_BYTES_PER_DAY, DAY)
         if quota.add(request.auth.pk, 0, at=at) >= quota.most:
             raise Full(f"This host has sent {quota.most:,} bytes of captured jobs today, the most in a day.")
+
+        jobs: Any = request.data  # unpacks the batch
+        if not isinstance(jobs, list) or not jobs:
+            raise ParseError("No jobs came, or a batch of no stated length.")
         try:
             received = receive_batch(host=request.auth, jobs=jobs, at=at, **batch)
         except IntakeFull as error:
