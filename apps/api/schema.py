@@ -16,10 +16,10 @@ _REFUSED = {
     "404": "Not found, or you do not have access.",
     "406": "The format requested is not available.",
     "409": "Conflict with the state, another user's change or the same call in progress. Nothing was changed.",
-    "413": "The body is too large, or as much is stored as may be.",
+    "413": "The body is too large, or the storage limit is reached.",
     "415": "The format of the body is not supported.",
     "422": "The body cannot be processed.",
-    "429": "A limit of calls or of what is stored in a time is reached: `Retry-After` has the seconds to wait.",
+    "429": "A rate or storage limit is reached. `Retry-After` has the seconds to wait.",
 }
 #: Errors of every call, and more of calls with a body.
 _ALWAYS, _SENDING = ("400", "401", "403", "404", "406"), ("409", "413", "415", "422", "429")

@@ -68,7 +68,7 @@ def test_changes_of_a_user_are_limited_by_the_hour(save_view, client, settings, 
     assert [save_view(name).status_code for name in "ab"] == [201, 201]
     refused = save_view("c")
     assert (refused.status_code, refused["Retry-After"]) == (429, "2400")
-    assert "the limit of 2 changes. Try again after 10:00 UTC." in refused.json()["detail"]
+    assert "the limit of 2 changes by the API in an hour. Try again after 10:00 UTC." in refused.json()["detail"]
     assert len(client.get("/api/v1/saved-views/").json()["results"]) == 2
     client.force_login(people.person("mara", (Role.SHIFTER, None)))
     assert save_view("c").status_code == 201

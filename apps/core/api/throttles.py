@@ -33,7 +33,7 @@ def _count(unit: str, amount: int, most: int, user_id: int) -> None:
     quota = Quota(f"api-{unit}", most, HOUR)
     if quota.add(user_id, amount, at=at) > most:
         raise LimitReached(
-            f"You have sent changes by the API in this hour up to the limit of {most:,} {unit}."
+            f"You have reached the limit of {most:,} {unit} by the API in an hour."
             f" Try again after {quota.ends_at(at):%H:%M} UTC.",
             wait_seconds=quota.wait_seconds(at),
         )
