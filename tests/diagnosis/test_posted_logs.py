@@ -136,6 +136,7 @@ def test_posts_for_jobs_that_nobody_knows_are_deleted_after_a_day(post, make_job
     posted_at, day = PostedLog.objects.first().posted_at, timedelta(days=1)
 
     assert delete_unknown(at=posted_at + day) == 0
+    assert delete_unknown(at=posted_at + 3 * day) == 0, "accounting was never read"
     Collection.objects.create(cluster=job.cluster, collected_until=posted_at + day)
     assert delete_unknown(at=posted_at + 3 * day) == 0, "accounting is behind"
     Collection.objects.update(collected_until=posted_at + 2 * day)

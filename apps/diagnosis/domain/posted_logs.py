@@ -101,6 +101,7 @@ def delete_unknown(*, at: datetime) -> int:
     """Delete posts of a day ago or more for jobs that neither accounting nor capture knows; return how many.
 
     Accounting knows a job once it has ended and its records were collected, so a day counts only as far as these are.
+    Posts on a cluster whose accounting was never read stay.
     """
     collected = Collection.objects.filter(cluster=OuterRef("cluster")).values("collected_until")
     jobs = Job.objects.filter(cluster=OuterRef("cluster"), job_id=OuterRef("job_id"), experiment=OuterRef("experiment"))
@@ -110,7 +111,7 @@ def delete_unknown(*, at: datetime) -> int:
         cluster=OuterRef("cluster"),
     )
     old = PostedLog.objects.filter(posted_at__lt=at - _DAY)
-    old = old.filter(posted_at__lt=Coalesce(Subquery(collected), Value(at)) - _DAY)
+    old = old.filter(posted_at__lt=Subquery(collected) - _DAY)
     return old.exclude(Exists(jobs)).exclude(Exists(captured)).delete()[0]
 
 
