@@ -19,7 +19,8 @@ from zstandard import ZstdCompressor
 from apps.archive.api import capture
 from apps.archive.domain import capture_hosts
 from apps.archive.domain.capture_hosts import add_host_token, create_capture_host
-from apps.archive.models import ArchivedJob, CaptureHost, IntakeBatch, RefusedJob
+from apps.archive.models import ArchivedJob, CaptureHost, IntakeBatch, RefusedJob, SinkDelivery, SinkState
+from apps.archive.sinks import delivery
 from apps.archive.tasks import archive_batches
 from apps.archive.wire import batches
 from apps.archive.wire.batches import BadBatch, BatchTooLarge, pack, unpack_untrusted
@@ -83,6 +84,25 @@ def test_sender_of_a_refused_job_is_kept_when_it_is_retried(send, at):
     archive_batches()
     refused = RefusedJob.objects.get()
     assert [job.sender for job in batches.unpack([bytes(refused.data)])] == ["scheduler-1"]
+
+
+@pytest.mark.parametrize(("host", "sender"), [("scheduler-1", "scheduler-1"), ("login.example.org", "")])
+def test_job_that_waited_without_a_sender_has_its_capture_host(send, host, sender):
+    """An earlier version noted no sender, and an empty one counts as capture with the portal's database."""
+    send_jobs(send, a_job(1), a_job(2))
+    IntakeBatch.objects.update(host=host, data=pack([a_job(1), a_job(2)]))
+    archive_batches()
+    assert list(ArchivedJob.objects.values_list("sender", flat=True)) == [sender, sender]
+
+
+def test_job_of_a_batch_taken_apart_has_its_capture_host(send, at):
+    send_jobs(send, a_job(1), a_job(2))
+    IntakeBatch.objects.update(data=pack([a_job(1), a_job(2)]))
+    delivery.route_batches()
+    SinkDelivery.objects.update(attempts=delivery.MOST_DEATHS)
+    delivery.deliver(sink=SinkState.objects.get(), at=at)
+    senders = [batches.unpack([bytes(batch.data)])[0].sender for batch in IntakeBatch.objects.all()]
+    assert senders == ["scheduler-1", "scheduler-1"]
 
 
 def test_batch_packed_as_a_stream_is_archived_too(send):

@@ -54,7 +54,7 @@ def test_what_comes_out_is_what_was_stored(root):
         a_job(
             1, script=b"\xff\0", description=b"<job/>", user="ana", masked_names=("A",), request_key="N-1", caveat="c"
         ),
-        a_job(2, arguments="a b", stage="sim", account="x", name="n"),
+        a_job(2, arguments="a b", stage="sim", account="x", name="n", sender="farm-1"),
     ]
     store(*jobs)
     (batch,) = batches(jobs_after(last=0))

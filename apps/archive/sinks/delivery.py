@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
@@ -18,7 +19,7 @@ from django.utils import timezone
 
 from apps.archive.domain.intake import wake_workers
 from apps.archive.domain.sinks import drop_delivered, queue_again
-from apps.archive.models import IntakeBatch, RefusedJob, SinkDelivery, SinkState
+from apps.archive.models import CaptureHost, IntakeBatch, RefusedJob, SinkDelivery, SinkState
 from apps.archive.sinks.base import BadSink, Sink, write_all
 from apps.archive.sinks.registry import open_sink
 from apps.archive.wire.batches import pack, unpack
@@ -153,11 +154,12 @@ def _write(sink: SinkState, claimed: Sequence[SinkDelivery], at: datetime) -> No
         _commit_without_waiting()
     _is_free(sink)
     batches = _held(claimed, at)
+    capture_hosts = _capture_hosts(batches)
     jobs: list[CapturedJob] = []
     refused: list[RefusedJob] = []
     for batch in batches:
         try:
-            jobs += unpack([bytes(batch.data)])
+            jobs += _jobs(batch, capture_hosts)
         except Exception as error:  # whatever is wrong with its bytes
             refused.append(_refused_batch(batch, f"The batch cannot be unpacked: {error!r}"))
     reasons = write_all(opened(sink.url), jobs) if jobs else {}
@@ -175,15 +177,34 @@ def _write(sink: SinkState, claimed: Sequence[SinkDelivery], at: datetime) -> No
 @transaction.atomic
 def _isolate(sink: SinkState, delivery: SinkDelivery, at: datetime) -> None:
     """Take a batch apart of which workers died, so that each job is tried alone; refuse the job that it is."""
-    for batch in _held([delivery], at):
+    batches = _held([delivery], at)
+    capture_hosts = _capture_hosts(batches)
+    for batch in batches:
         refused = []
         if delivery.attempts > _most_deaths(batch) + 1:  # unpacking it is what kills
             refused.append(_refused_batch(batch, "Workers died while unpacking this batch."))
-        elif len(jobs := unpack([bytes(batch.data)])) == 1:
+        elif len(jobs := _jobs(batch, capture_hosts)) == 1:
             refused.append(_refused_job(jobs[0], f"{MOST_DEATHS_ALONE} workers died while writing this job."))
         else:
             queue_again(sink, [_alone(job, batch.host) for job in jobs])
         _finish(sink, [batch], refused, at)
+
+
+def _capture_hosts(batches: Sequence[IntakeBatch]) -> set[str]:
+    """Return which hosts of these batches are capture hosts."""
+    hosts = {batch.host for batch in batches}
+    return set(CaptureHost.objects.filter(name__in=hosts).values_list("name", flat=True))
+
+
+def _jobs(batch: IntakeBatch, capture_hosts: set[str]) -> list[CapturedJob]:
+    """Return the jobs of a batch. Those of a capture host always have it as their sender.
+
+    Batches that were received before senders were noted have none, which would count as capture with the database.
+    """
+    jobs = unpack([bytes(batch.data)])
+    if batch.host not in capture_hosts:
+        return jobs
+    return [job if job.sender else replace(job, sender=batch.host) for job in jobs]
 
 
 def _most_deaths(batch: IntakeBatch) -> int:

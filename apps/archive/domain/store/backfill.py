@@ -98,4 +98,5 @@ def _captured(row: ArchivedJob) -> CapturedJob:
         account=row.account,
         name=row.name,
         caveat=row.caveat,
+        sender=row.sender or "",
     )
