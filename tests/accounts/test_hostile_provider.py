@@ -6,6 +6,7 @@ import time
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import urllib3
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.test import Client
 from hypothesis import HealthCheck, given
@@ -16,6 +17,7 @@ from apps.accounts.models import User
 from apps.accounts.web import openid
 from apps.accounts.web import provider as calls
 from tests.accounts.hostile_provider import DISCOVERY, KEYS, TOKEN, USER, hostile_provider
+from tests.dripping_server import HEADERS, TLS_HANDSHAKE, dripping
 
 START, CALLBACK = "/accounts/openid/", "/accounts/openid/callback/"
 
@@ -203,6 +205,38 @@ def test_slow_answer_is_given_up(client, provider, settings, kind):
     start = time.monotonic()
     assert "Lab login does not answer" in log_in(client, provider)[0]
     assert time.monotonic() - start < 4
+
+
+def test_tls_handshake_that_drips_is_given_up(settings):
+    settings.OIDC_TIMEOUT = 0.5
+    start = time.monotonic()
+    with dripping(TLS_HANDSHAKE) as port, pytest.raises(calls.NoAnswer):
+        calls.call("GET", f"https://127.0.0.1:{port}/")
+    assert time.monotonic() - start < 3
+
+
+def test_proxy_that_drips_before_the_tls_handshake_is_given_up(settings):
+    settings.OIDC_TIMEOUT = 0.5
+    start = time.monotonic()
+    with dripping(HEADERS) as port, pytest.raises(calls.NoAnswer):
+        calls.call("GET", "https://provider.example.org/", proxies={"https": f"http://127.0.0.1:{port}"})
+    assert time.monotonic() - start < 3
+
+
+def test_connection_that_opens_late_is_cut_at_once(settings, monkeypatch):
+    """Name servers and addresses that are down take their time before the connection."""
+    settings.OIDC_TIMEOUT = 0.5
+    connect = urllib3.util.connection.create_connection
+
+    def connect_late(*args, **options):
+        time.sleep(1)
+        return connect(*args, **options)
+
+    monkeypatch.setattr(urllib3.util.connection, "create_connection", connect_late)
+    start = time.monotonic()
+    with dripping(HEADERS) as port, pytest.raises(calls.NoAnswer):
+        calls.call("GET", f"http://127.0.0.1:{port}/")
+    assert time.monotonic() - start < 3
 
 
 @pytest.mark.parametrize("path", [DISCOVERY, TOKEN, KEYS, USER])

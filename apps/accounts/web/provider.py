@@ -79,28 +79,48 @@ def call(method: str, url: str, **parameters: Any) -> Answer:
 
 
 class _Connections(HTTPAdapter):
-    """Opens connections that can be cut."""
+    """Opens connections that can be cut, from before a proxy answers and TLS begins."""
 
     def __init__(self) -> None:
         super().__init__()
+        self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
+        self._is_cut = False
 
     def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*args, **options)
-        sockets = self._sockets
+        register = self._register
 
         class Connection(pool.ConnectionCls):
-            def connect(self) -> None:
-                super().connect()
-                sockets.append(self.sock)
+            def _new_conn(self) -> socket.socket:
+                sock: socket.socket = super()._new_conn()
+                register(sock)
+                return sock
 
         pool.ConnectionCls = Connection
         return pool
 
+    def _register(self, sock: socket.socket) -> None:
+        # A duplicate: TLS takes the descriptor away from the socket that it wraps.
+        with self._lock:
+            self._sockets.append(sock.dup())
+        if self._is_cut:
+            self.cut()
+
     def cut(self) -> None:
-        for open_socket in self._sockets:
-            with suppress(OSError):
-                open_socket.shutdown(socket.SHUT_RDWR)
+        """Cut all connections, and those that are opened later."""
+        with self._lock:
+            self._is_cut = True
+            for open_socket in self._sockets:
+                with suppress(OSError):
+                    open_socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        super().close()
+        with self._lock:
+            for open_socket in self._sockets:
+                open_socket.close()
+            self._sockets.clear()
 
 
 @contextmanager
