@@ -21,7 +21,7 @@ from apps.jobs.domain.statistics.cube import TIME, Query, count
 from apps.jobs.domain.statistics.explorer import Explorer
 from apps.jobs.domain.statistics.levels import DIMENSIONS, STORED, SUMS
 from apps.jobs.domain.statistics.questions import MEASURES, Question
-from apps.jobs.domain.statistics.windows import hour_of_week, window_names, window_of, windows_of_week
+from apps.jobs.domain.statistics.windows import hour_of_week, portal_zone, window_names, window_of, windows_of_week
 from apps.jobs.models import Collection, Job, StatisticsBlock, StatisticsValue
 from tests.factories.jobs import AT, failed, record, store
 from tests.factories.verdicts import verdict
@@ -55,7 +55,8 @@ def recount(query):
         if not query.since <= job.ended_at < query.until:
             continue
         at = job.ended_at.replace(minute=0, second=0, microsecond=0)
-        of_hour = {"hour": at.hour, "weekday": at.weekday(), "window": window_of(at)}
+        local = at.astimezone(portal_zone())
+        of_hour = {"hour": local.hour, "weekday": local.weekday(), "window": window_of(at)}
         of_hour |= {TIME: int(at.timestamp() // 3600 // query.step_hours * query.step_hours)}
         key = tuple(of_hour[n] if n in of_hour else str(values.get(FIELD.get(n, n)) or "") for n in query.by)
         known = job.max_memory_bytes is not None and job.requested_memory_bytes is not None
