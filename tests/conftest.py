@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,13 @@ def patience():
 def counted_quotas():
     """Count quotas again after a test in which the cache failed."""
     quotas._Pause.until = 0.0
+
+
+@pytest.fixture(autouse=True)
+def no_known_errors_of_other_tests():
+    """A process keeps the patterns of a version of the catalogue, whose number is given again after a rollback."""
+    if module := sys.modules.get("apps.diagnosis.domain.known_errors.current"):
+        module._patterns = ("", ())
 
 
 @pytest.fixture(scope="session")

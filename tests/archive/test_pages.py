@@ -102,7 +102,7 @@ def test_list_reads_no_content_and_asks_as_often_for_many(client, shifter, djang
     store(*(captured_job(i) for i in range(1, 40)))
     client.force_login(shifter)
 
-    with django_assert_max_num_queries(12) as queries:
+    with django_assert_max_num_queries(14) as queries:
         client.get(reverse("archive:jobs"))
 
     assert not any('"data"' in query["sql"] for query in queries.captured_queries)

@@ -74,8 +74,9 @@ def _in_time() -> Iterator[None]:
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             # Long words lie apart from their rows, and the planner takes reading all of them for cheap.
-            cursor.execute("SELECT current_setting('statement_timeout')")
-            before = cursor.fetchone()[0]
+            if inner:
+                cursor.execute("SELECT current_setting('statement_timeout')")
+                before = cursor.fetchone()[0]
             cursor.execute(f"SET LOCAL statement_timeout = {STATEMENT_MS}; SET LOCAL enable_seqscan = off")
             yield
             if inner:  # else they end with the transaction
