@@ -9,7 +9,6 @@ from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from apps.core.domain.quotas import HOUR, Quota
-from apps.core.errors import LimitReached
 
 
 class ChangesThrottle(BaseThrottle):
@@ -32,8 +31,4 @@ def _count(unit: str, amount: int, most: int, user_id: int) -> None:
     at = timezone.now()
     quota = Quota(f"api-{unit}", most, HOUR)
     if quota.add(user_id, amount, at=at) > most:
-        raise LimitReached(
-            f"You have reached the limit of {most:,} {unit} by the API in an hour."
-            f" Try again after {quota.ends_at(at):%H:%M} UTC.",
-            wait_seconds=quota.wait_seconds(at),
-        )
+        raise quota.refusal(f"You have reached the limit of {most:,} {unit} by the API in an hour.", at=at)

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 from django.core.cache import cache
 
+from apps.core.errors import LimitReached
+
 log = logging.getLogger(__name__)
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 #: After a failure of the cache nothing is counted for so long: a cache that hangs costs each call many seconds.
@@ -51,6 +53,11 @@ class Quota:
     def wait_seconds(self, at: datetime) -> float:
         """Return the seconds until the next period."""
         return (self.ends_at(at) - at).total_seconds()
+
+    def refusal(self, message: str, *, at: datetime) -> LimitReached:
+        """Return the error that says what is used up, and until when."""
+        end = self.ends_at(at)
+        return LimitReached(f"{message} Try again after {end:%H:%M} UTC.", wait_seconds=self.wait_seconds(at))
 
     def _period(self, at: datetime) -> int:
         return int(at.timestamp()) // self.seconds

@@ -12,7 +12,7 @@ from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.plausibility import AHEAD
 from apps.core.domain.quotas import DAY, Quota
-from apps.core.errors import LimitReached, NotAllowed
+from apps.core.errors import NotAllowed
 from apps.jobs.domain.hosts import correct_cpu_model
 from apps.jobs.domain.phases.tokens import PhaseToken
 from apps.jobs.domain.record_values import BadRecord, read_number, read_time
@@ -115,10 +115,7 @@ def _quota_of_the_day(token: PhaseToken, at: datetime) -> Quota:
     """Return the quota for the phases of an experiment. Raises `LimitReached` if it is used up."""
     quota = Quota("phases", MOST_A_DAY, DAY)
     if quota.add(token.experiment, 0, at=at) >= quota.most:
-        raise LimitReached(
-            f"The jobs of this experiment have reported {quota.most:,} phases today. Try again after 00:00 UTC.",
-            wait_seconds=quota.wait_seconds(at),
-        )
+        raise quota.refusal(f"The jobs of this experiment have reported {quota.most:,} phases today.", at=at)
     return quota
 
 

@@ -14,7 +14,6 @@ from django.core.signing import BadSignature, Signer
 from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
 from apps.core.domain.quotas import HOUR, Quota
-from apps.core.errors import LimitReached
 
 #: Longer than any job waits and runs.
 LIFETIME = timedelta(days=90)
@@ -45,12 +44,9 @@ def issue_phase_token(*, user: User, cluster: int, experiment: int, request_key:
     """Return a token of a user, which ends with the user's role. Raises `LimitReached` after many in an hour."""
     quota = Quota("phase-tokens", settings.MAX_PHASE_TOKENS_PER_HOUR, HOUR)
     if quota.add(user.pk, 1, at=at) > quota.most:
-        following = quota.ends_at(at)
-        raise LimitReached(
-            f"You have created {quota.most:,} tokens since {following - timedelta(hours=1):%H:%M} UTC, the most in an"
-            f" hour. Try again after {following:%H:%M} UTC.",
-            wait_seconds=quota.wait_seconds(at),
-        )
+        begin = quota.ends_at(at) - timedelta(hours=1)
+        message = f"You have created {quota.most:,} tokens since {begin:%H:%M} UTC, the most in an hour."
+        raise quota.refusal(message, at=at)
     return new_phase_token(
         cluster=cluster, experiment=experiment, request_key=request_key, stage=stage, at=at, maker=user.pk
     )
