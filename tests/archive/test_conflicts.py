@@ -83,8 +83,8 @@ def test_page_and_api_show_the_conflict_and_lead_to_the_other_capture(client, sh
     assert "<b>Conflict:</b> Captures of this job differ in script." in text_of(page)
     assert f"/archive/{first.pk}/diff/?other={second.pk}" in page.content.decode()
     assert "by farm-1" in text_of(client.get(f"/archive/{second.pk}/"))
-    found = client.get(f"/api/v1/archive/{second.pk}/").json()
-    assert (found["sender"], found["conflict"]) == ("farm-1", second.conflict)
+    shown = client.get(f"/api/v1/archive/{second.pk}/").json()
+    assert (shown["sender"], shown["conflict"]) == ("farm-1", second.conflict)
 
 
 captures = st.tuples(st.integers(0, 150), st.sampled_from([b"a", b"b"]))

@@ -104,16 +104,16 @@ def test_every_body_of_the_api_takes_only_such_dates(db):
     generator = SchemaGenerator()
     schema = generator.get_schema(request=None, public=True)
     text = str([operation.get("requestBody") for path in schema["paths"].values() for operation in path.values()])
-    given = {
+    fields = {
         f"{component.name}.{name}": field
         for component in generator.registry._components.values()
         if f"/{component.name}'" in text and isinstance(component.object, type | serializers.BaseSerializer)
         for name, field in fields_of(component.object).items()
         if isinstance(field, serializers.DateTimeField | serializers.DateField) and not field.read_only
     }
-    assert len(given) > 5
+    assert len(fields) > 5
     assert [
-        name for name, field in given.items() if not isinstance(field, api_moments.MomentField | api_moments.DayField)
+        name for name, field in fields.items() if not isinstance(field, api_moments.MomentField | api_moments.DayField)
     ] == []
 
 

@@ -126,7 +126,7 @@ def test_offer_is_kept_for_a_minute_and_until_a_batch_begins(pages, outage, shif
     pages(shifter, owners=True)
     close_incident(incident=outage, by=shifter, at=now, reason="Restarted.")
     runs = []
-    monkeypatch.setattr(offers, "dry_run", lambda **given: runs.append(given) or batches.dry_run(**given))
+    monkeypatch.setattr(offers, "dry_run", lambda **options: runs.append(options) or batches.dry_run(**options))
     group = FailureGroup.objects.get()
 
     def offered():

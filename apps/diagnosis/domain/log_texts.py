@@ -54,8 +54,8 @@ class LogText:
     def line_start(self, offset: int, *, reach: int) -> int:
         """Return the start of the line that holds a byte, or the first byte within reach if it starts before."""
         floor = max(self.begin, offset - reach)
-        found = self._read(floor, offset).rfind(b"\n")
-        return floor + found + 1 if found >= 0 else floor
+        newline = self._read(floor, offset).rfind(b"\n")
+        return floor + newline + 1 if newline >= 0 else floor
 
     def number_at(self, offset: int) -> int | None:
         """Return the number of the line that starts at a byte; None in a log that is too large to count."""

@@ -326,7 +326,7 @@ def _spans(
     if matches is None or not matching:
         return {}
     spans = spans_in([shown_bytes(line) for line in matching], matches.search, user=user)
-    return {line.offset: found for line, found in zip(matching, spans, strict=True)}
+    return {line.offset: spans_of_line for line, spans_of_line in zip(matching, spans, strict=True)}
 
 
 def _rows(

@@ -183,8 +183,9 @@ def _regex(pack: Pack, parsed: Parsed, path: str, regex: Any, *, group: str = ""
 
 def check_expressions(pack: Pack, *, by: Principal) -> None:
     """Compile the expressions of a pack, all within one budget, and add their faults."""
+    examples = [(expression.regex, expression.example) for expression in pack.expressions]
     try:
-        faults = expression_faults([(each.regex, each.example) for each in pack.expressions], by=by)
+        faults = expression_faults(examples, by=by)
     except TooCostly as error:
         pack.faults.append(Fault(0, f"The expressions of the pack: {error}"))
         return
