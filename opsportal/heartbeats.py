@@ -12,6 +12,7 @@ from celery.signals import beat_embedded_init, beat_init, worker_ready, worker_s
 logger = logging.getLogger(__name__)
 
 SECONDS = 10.0
+STOP_SECONDS = 10.0  # what a stopping process waits for its last beat to be written
 
 
 class Heart:
@@ -27,7 +28,7 @@ class Heart:
 
     def stop(self) -> None:
         self._stopping.set()
-        self._thread.join(SECONDS)
+        self._thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
         from django.utils import timezone
