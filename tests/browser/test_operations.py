@@ -71,6 +71,7 @@ def test_home_asks_for_the_login_when_it_has_ended(world, shifter, open_as):
 
 def test_slash_finds_a_job_by_its_id(world, shifter, open_as):
     page = open_as(shifter)
+    page.goto("/")
     page.keyboard.press("/")
     page.keyboard.type("4711")
     page.keyboard.press("Enter")

@@ -32,7 +32,7 @@ SIZES = {"Jobs": "2", "Memory": "3 GB", "Wall time": "8 h"}
 class Life:
     """What people do to one request, each in a browser of their own, and what jobs do meanwhile."""
 
-    def __init__(self, open_as: Callable[..., Page], javascript: bool, look: Callable[[Page], None]) -> None:
+    def __init__(self, open_as: Callable[..., Page], javascript: bool, look: Callable[..., None]) -> None:
         self.open_as, self.javascript, self.look_at_page = open_as, javascript, look
         self.pages: dict[str, Page] = {}
 
@@ -51,7 +51,7 @@ class Life:
         if self.javascript:
             self.look_at_page(page)
             page.set_viewport_size({"width": 390, "height": 900})
-            self.look_at_page(page)
+            self.look_at_page(page, contrast=False)
             page.set_viewport_size({"width": 1280, "height": 900})
 
     def move(self, person: User, button: str, reason: str = "") -> Page:

@@ -27,6 +27,7 @@ STAGE = {
 def test_request_from_form_to_approved(javascript, transactional_db, nova, liaison, approver, open_as):
     Service.objects.create(slug="samweb", name="SAM web")
     page = open_as(liaison, javascript=javascript)
+    page.goto("/")
     page.get_by_role("link", name="Requests", exact=True).click()
     page.get_by_role("link", name="New request").click()
     page.get_by_role("link", name="General").click()
