@@ -92,6 +92,13 @@ class Counted(models.TextChoices):
     PHASES = "phases", "Phases"
 
 
+class PhaseSource(models.TextChoices):
+    """Where the phases of a total come from."""
+
+    REPORTED = "reported", "Reported by jobs"
+    LOG = "log", "Read from logs"
+
+
 class RecordSource(models.TextChoices):
     """Where a job record came from."""
 

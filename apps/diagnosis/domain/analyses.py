@@ -18,18 +18,21 @@ from apps.diagnosis.domain.facts import codes_of_jobs, facts_of, outages_during_
 from apps.diagnosis.domain.known_errors.current import current_classifiers
 from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.domain.log_windows import block_of
-from apps.diagnosis.domain.packs.current import levels_of
+from apps.diagnosis.domain.packs.current import markers_by_experiment
+from apps.diagnosis.domain.phases_in_logs import phases_in_logs
 from apps.diagnosis.domain.posted_logs import posted_block, posted_by
 from apps.diagnosis.domain.success_samples import with_novel_lines
 from apps.diagnosis.engine.base import Block, ExitCode, LogClassifier, Outage, Reason
 from apps.diagnosis.engine.catalogue import Catalogue
 from apps.diagnosis.engine.compressed import opened_text
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose, read_log
+from apps.diagnosis.engine.markers import Markers
 from apps.diagnosis.engine.secrets import starred_block, starred_text
 from apps.diagnosis.engine.survey import HEAD_BYTES, Survey, survey
 from apps.diagnosis.engine.tail import WHOLE_BYTES, LogError, LogMissing, LogOverwritten, LogRefused
 from apps.diagnosis.enums import Category, HarvestState, ReasonKind, Stream
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest, PostedLog
+from apps.jobs.domain.phases.logs import MarkedPhase
 from apps.jobs.domain.records import clean_text
 from apps.jobs.models import Job
 
@@ -46,7 +49,8 @@ EVIDENCE_LIMIT = 200
 class Context:
     """What jobs are judged with, fetched at once for many.
 
-    Attempts, outages and the logs that jobs posted are by ID of the job, level formats by ID of the experiment.
+    Attempts, outages and the logs that jobs posted are by ID of the job, markers of phases and levels by that of the
+    experiment.
     """
 
     classifiers: Mapping[str, LogClassifier]
@@ -54,7 +58,7 @@ class Context:
     outages: Mapping[int, Sequence[Outage]]
     exit_codes: tuple[ExitCode, ...]
     posted: Mapping[int, Mapping[Stream, PostedLog]]
-    levels: Mapping[int | None, tuple[tuple[str, str], ...]]
+    markers: Mapping[int | None, Markers]
 
     @classmethod
     def of(cls, jobs: Sequence[Job]) -> Self:
@@ -65,7 +69,7 @@ class Context:
             outages_during_jobs(jobs),
             codes_of_jobs(jobs),
             posted_by(jobs),
-            levels_of({job.experiment_id for job in jobs}),
+            markers_by_experiment({job.experiment_id for job in jobs}),
         )
 
 
@@ -73,7 +77,7 @@ class Context:
 class ReadResult:
     """Result of reading one log: a block of it and what was found before that, or an error.
 
-    `change` says how the log changed while it was read.
+    `change` says how the log changed while it was read, `is_excerpt` whether what was stored of it was read instead.
     """
 
     stream: Stream
@@ -82,14 +86,16 @@ class ReadResult:
     before: Survey | None = None
     error: LogError | None = None
     change: str = ""
+    is_excerpt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Excerpts and evidence of a harvest, unsaved."""
+    """Excerpts, evidence and phases of a harvest, unsaved. Without `phases`, those stay as they are stored."""
 
     excerpts: Sequence[LogExcerpt]
     evidence: Sequence[Evidence]
+    phases: Sequence[MarkedPhase] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +191,7 @@ def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, w
         excerpt = harvest.excerpts.filter(stream=stream, path=path).first()
         if excerpt is None or not isinstance(error, LogOverwritten):
             return ReadResult(stream, path, error=error)
-        block = replace(block_of(excerpt), stream=stream)
+        return ReadResult(stream, path, block=replace(block_of(excerpt), stream=stream), is_excerpt=True)
     return ReadResult(stream, path, block=block, before=before, change=change)
 
 
@@ -212,8 +218,9 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
     if not read:
         why = wording.LOG_PATH_UNKNOWN if job.started_at else wording.NEVER_STARTED
         reasons.append(Reason(ReasonKind.LOG, why))
+    markers = context.markers[job.experiment_id]
     found = diagnose(
-        replace(facts_of(job, codes=context.exit_codes), levels=context.levels[job.experiment_id]),
+        replace(facts_of(job, codes=context.exit_codes), levels=markers.levels),
         blocks,
         classifiers=context.classifiers,
         outages=context.outages[job.pk],
@@ -222,13 +229,14 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
     )
     found = with_novel_lines(found, job, blocks)
     excerpts = [excerpt_of(harvest, one.path, one.block) for one in read if one.block]
+    logs = [one.block for one in read if one.block and not one.is_excerpt]
     # A completed job without a known error gets no verdict.
     is_judged = job.state != JobState.COMPLETED or found.verdict.category is not Category.UNKNOWN
     return Outcome(
         harvest,
         _state_of(read),
         _joined(errors),
-        content=Content(excerpts, evidence_of(harvest, found)),
+        content=Content(excerpts, evidence_of(harvest, found), phases_in_logs(job, logs, markers) if logs else None),
         decision=Decision.of(job, found.verdict, blocks) if is_judged else None,
         needs_survey=any(one.block and one.before and not one.before.reaches(one.block) for one in read),
     )

@@ -12,7 +12,7 @@ from apps.clusters.domain import log_url_of
 from apps.clusters.schedulers.base import JobState
 from apps.clusters.schedulers.environment import variables_in
 from apps.diagnosis.domain.exit_codes import codes_for, codes_of
-from apps.diagnosis.domain.packs.current import levels_of
+from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.engine.base import ExitCode, JobFacts, Outage
 from apps.diagnosis.engine.exit_codes import numbers_of
 from apps.diagnosis.enums import Overlap, Stream
@@ -48,7 +48,7 @@ def facts_of(job: Job, *, codes: tuple[ExitCode, ...] | None = None) -> JobFacts
 
 def facts_for_logs(job: Job) -> JobFacts:
     """Return the facts with which the logs of one job are judged: also how its experiment marks levels."""
-    return replace(facts_of(job), levels=levels_of([job.experiment_id])[job.experiment_id])
+    return replace(facts_of(job), levels=markers_of(job.experiment_id).levels)
 
 
 def codes_of_jobs(jobs: Iterable[Job]) -> tuple[ExitCode, ...]:

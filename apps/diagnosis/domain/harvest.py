@@ -24,6 +24,7 @@ from apps.diagnosis.domain.decisions import store_verdicts
 from apps.diagnosis.enums import TRANSITIONS, HarvestState
 from apps.diagnosis.models import Evidence, LogExcerpt, LogHarvest
 from apps.diagnosis.permissions import may_correct_verdict
+from apps.jobs.domain.phases.logs import store_log_phases
 from apps.jobs.models import Job
 
 log = logging.getLogger(__name__)
@@ -186,13 +187,15 @@ def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]
 
 
 def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
-    """Replace excerpts and evidence, and store verdicts."""
+    """Replace excerpts, evidence and phases, and store verdicts."""
     read = {one.harvest.pk: one.content for one in outcomes if one.content}
     LogExcerpt.objects.filter(harvest__in=read).delete()
     Evidence.objects.filter(harvest__in=read).delete()
     LogExcerpt.objects.bulk_create([row for content in read.values() for row in content.excerpts])
     evidence = [row for content in read.values() for row in content.evidence]
     Evidence.objects.bulk_create(evidence, ignore_conflicts=True)
+    contents = ((one.harvest.job, one.content) for one in outcomes if one.content)
+    store_log_phases({job: content.phases for job, content in contents if content.phases is not None})
     if decisions := [one.decision for one in outcomes if one.decision]:
         store_verdicts(decisions, at=at)
 

@@ -27,6 +27,7 @@ from apps.jobs.domain.calendar_months import dropped_months, keep_months, month_
 from apps.jobs.domain.flagged import keep_flagged
 from apps.jobs.domain.hosts import HostLookup
 from apps.jobs.domain.masking_rules import current_rules
+from apps.jobs.domain.phases.logs import mark_log_phases
 from apps.jobs.domain.proof import Membership, lock_proofs, prove_jobs
 from apps.jobs.domain.records import (
     RECORD_FIELDS,
@@ -140,7 +141,9 @@ def remove_jobs(*, cluster: Cluster) -> None:
         jobs, last = Job.objects.filter(cluster=cluster).order_by("pk"), 0
         while rows := list(jobs.filter(pk__gt=last).values_list("pk", "ended_at")[:CHUNK]):
             with transaction.atomic():
-                Job.objects.filter(pk__in=[pk for pk, _ in rows]).delete()
+                going = Job.objects.filter(pk__in=[pk for pk, _ in rows])
+                mark_log_phases(going)
+                going.delete()
                 mark_dirty({hour_of(ended_at) for _, ended_at in rows})
             last = rows[-1][0]
 
@@ -232,6 +235,8 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
     jobs, hours = _insert(cluster, new, to_columns, digest, membership, at)
     values = dict(zip(changed, _rows(to_columns(differing)) if differing else (), strict=True))
     corrected = 0
+    if changed:
+        mark_log_phases(Job.objects.filter(pk__in=changed))
     for job in Job.objects.filter(pk__in=changed):
         corrections = differences(job, values[job.pk]) | {"record_digest": digests[changed[job.pk]]}
         if corrections.keys() == {"record_digest"}:
@@ -241,6 +246,8 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
         _correct(job, corrections, membership, at)
         jobs.append((job.pk, job.is_failed))
         corrected += 1
+    if corrected:
+        mark_log_phases(Job.objects.filter(pk__in=changed))  # again: their ends may have changed
     if jobs:
         mark_dirty(hours)
         data = {"jobs": [pk for pk, _ in jobs], "failed": [pk for pk, is_failed in jobs if is_failed]}

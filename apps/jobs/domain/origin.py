@@ -13,6 +13,7 @@ from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import LogPaths, SchedulerError
 from apps.core.domain.events import publish
+from apps.jobs.domain.phases.logs import mark_log_phases
 from apps.jobs.domain.proof import Membership, lock_proofs, prove_jobs
 from apps.jobs.domain.records import clean_text, record_of
 from apps.jobs.domain.rollups import mark_dirty
@@ -58,6 +59,7 @@ def claim_jobs(*, experiment: Experiment, at: datetime) -> int:
             if membership.experiment_of(account, user) == experiment.pk:
                 without = jobs.filter(experiment=None)
                 mark_dirty(without.datetimes("ended_at", "hour", tzinfo=UTC))
+                mark_log_phases(without)
                 claimed += without.update(experiment=experiment)
             if membership.proves(account, user, experiment.pk):
                 prove_jobs(jobs.filter(proof=Proof.CLAIMED), at=at)

@@ -11,6 +11,7 @@ from apps.accounts.models import Experiment
 from apps.clusters.domain import adapter_of
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
+from apps.jobs.domain.phases.logs import mark_log_phases
 from apps.jobs.domain.records import hour_of
 from apps.jobs.domain.rollups import mark_dirty
 from apps.jobs.enums import ClaimScope, MappedName, Proof
@@ -116,6 +117,8 @@ def prove_jobs(jobs: QuerySet[Job], *, at: datetime) -> list[Job]:
     changed = [job for of_cluster in _by_cluster(rows) for job in _prove(of_cluster)]
     Job.objects.bulk_update(changed, ["request_key", "request", "release", "experiment", "proof"], batch_size=500)
     mark_dirty({hour_of(job.ended_at) for job in changed})
+    if changed:
+        mark_log_phases(Job.objects.filter(pk__in=[job.pk for job in changed]))
     record_work_start(requests={job.request_id for job in changed if job.request_id}, at=at)
     return changed
 

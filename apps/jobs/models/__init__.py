@@ -20,4 +20,4 @@ from apps.jobs.models.jobs import (
     SubmittedArray,
 )
 from apps.jobs.models.months import ArchivedMonth
-from apps.jobs.models.phases import JobPhase, PhaseTotals
+from apps.jobs.models.phases import JobPhase, LogPhase, PhaseTotals

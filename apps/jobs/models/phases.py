@@ -1,10 +1,11 @@
-"""Phases of jobs, as the jobs report them, and their totals."""
+"""Phases of jobs, as the jobs report them or their logs mark them, and their totals."""
 
 from django.db import models
 
 from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
-from apps.jobs.models.jobs import JobQuerySet
+from apps.jobs.enums import PhaseSource
+from apps.jobs.models.jobs import Job, JobQuerySet
 
 
 class JobPhase(models.Model):
@@ -49,16 +50,36 @@ class JobPhase(models.Model):
         return f"{self.name} of {self.job_id}"
 
 
+class LogPhase(models.Model):
+    """A part of one attempt of a job, as the log of that attempt marks it."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="log_phases", db_index=False)
+    number = models.PositiveSmallIntegerField(help_text="Its place among the phases of the log, from 1.")
+    name = models.CharField(max_length=64)
+    wall_seconds = models.PositiveIntegerField()
+    failed = models.BooleanField(help_text="Whether the job failed in it.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "number"], name="log_phase_once")]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.job}"
+
+
 class PhaseTotals(models.Model):
-    """Totals of the phases that ended in one hour; every figure equals a recount."""
+    """Totals of one hour: of the reported phases that ended in it, and of the phases in logs of jobs that did.
+
+    Every figure equals a recount.
+    """
 
     hour = models.DateTimeField()
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, db_index=False)
     request_key = models.CharField(max_length=64, blank=True)
     stage = models.CharField(max_length=64, blank=True)
     name = models.CharField(max_length=64)
+    source = models.CharField(max_length=8, choices=PhaseSource, db_default=PhaseSource.REPORTED)
     phases = models.PositiveIntegerField()
-    failed = models.PositiveIntegerField(help_text="With another exit code than 0.")
+    failed = models.PositiveIntegerField(help_text="With another exit code than 0, or in which the job failed.")
     wall_seconds = models.FloatField()
     longest_seconds = models.FloatField()
     cpu_seconds = models.FloatField(help_text="Of those that reported it.")
@@ -70,7 +91,7 @@ class PhaseTotals(models.Model):
         verbose_name_plural = "phase totals"
         constraints = [
             models.UniqueConstraint(
-                fields=["hour", "experiment", "request_key", "stage", "name"], name="phase_totals_once"
+                fields=["hour", "experiment", "request_key", "stage", "name", "source"], name="phase_totals_once"
             ),
         ]
 

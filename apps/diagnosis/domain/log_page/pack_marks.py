@@ -3,7 +3,7 @@
 from apps.core.domain.bounded import POOL, BudgetExceeded
 from apps.diagnosis.domain.log_page.outline import NO_PACK_MARKS, PackMarks, pack_marks_in
 from apps.diagnosis.domain.packs.current import markers_of
-from apps.diagnosis.engine.markers import NO_MARKERS
+from apps.diagnosis.engine.markers import NO_MARKERS, Markers
 
 SECONDS = 1.0
 TOO_COSTLY = "The experiment pack's phases and levels are missing here: its expressions took too long."
@@ -11,7 +11,11 @@ TOO_COSTLY = "The experiment pack's phases and levels are missing here: its expr
 
 def pack_marks(data: bytes, experiment_id: int | None) -> tuple[PackMarks, str]:
     """Return what the pack in force marks in a block, and what is missing in words."""
-    markers = markers_of(experiment_id)
+    return marks_by(markers_of(experiment_id), data)
+
+
+def marks_by(markers: Markers, data: bytes) -> tuple[PackMarks, str]:
+    """Return what these expressions mark in a block, and what is missing in words."""
     if markers == NO_MARKERS:
         return NO_PACK_MARKS, ""
     try:

@@ -22,9 +22,8 @@ def markers_of(experiment_id: int | None) -> Markers:
     return NO_MARKERS if stored is None else markers_in(stored)
 
 
-def levels_of(experiments: Collection[int | None]) -> dict[int | None, tuple[tuple[str, str], ...]]:
-    """Return the level formats (level, expression) of experiments by their ID, in one query; () without a pack."""
+def markers_by_experiment(experiments: Collection[int | None]) -> dict[int | None, Markers]:
+    """Return the phase markers and level formats of experiments by their ID, in one query."""
     applied = ExperimentPack.objects.filter(experiment__in=experiments, state=ChangeState.APPLIED)
     newest = applied.order_by("experiment", "-version").distinct("experiment").values_list("experiment", "markers")
-    found = {key: tuple((row["level"], row["regex"]) for row in markers.get("levels", ())) for key, markers in newest}
-    return dict.fromkeys(experiments, ()) | found
+    return dict.fromkeys(experiments, NO_MARKERS) | {key: markers_in(stored) for key, stored in newest}

@@ -23,6 +23,7 @@ from apps.core.errors import InvalidTransition
 from apps.jobs.domain.calendar_months import lock_months, next_month, start_of
 from apps.jobs.domain.months.parquet import copy_into, rows_with, write_rows
 from apps.jobs.domain.months.tables import Table, count_and_digest, limits, links, tables
+from apps.jobs.domain.phases.logs import mark_log_phases
 from apps.jobs.domain.proof import lock_proofs
 from apps.jobs.domain.rollups import mark_dirty
 from apps.jobs.enums import Counted
@@ -135,6 +136,7 @@ def restore_month(*, month: date, by: str, at: datetime) -> int:
         # While a month is dropped nothing is stored in it: its totals still name every hour that a job ended in.
         hours = HourlyTotals.objects.filter(hour__gte=start_of(month), hour__lt=start_of(next_month(month)))
         mark_dirty(hours.values_list("hour", flat=True), Counted.JOBS, Counted.CAUSES)
+        mark_log_phases(Job.objects.filter(ended_at__gte=start_of(month), ended_at__lt=start_of(next_month(month))))
     archived.dropped_at, archived.restored_at = None, at
     archived.save()
     jobs = came_back[Job._meta.db_table]

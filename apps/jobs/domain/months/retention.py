@@ -14,7 +14,6 @@ from apps.core.errors import InvalidTransition
 from apps.jobs.domain.calendar_months import lock_months, month_of, months_before, next_month, start_of
 from apps.jobs.domain.months.archive import archive_month, compare, read_manifest
 from apps.jobs.domain.months.tables import links, tables
-from apps.jobs.enums import Counted
 from apps.jobs.models import ArchivedMonth, DirtyHour, Job
 
 log = logging.getLogger(__name__)
@@ -98,7 +97,7 @@ def _close(month: date, *, by: str, at: datetime) -> None:
     manifest = read_manifest(month)
     lock_months()
     waiting = DirtyHour.objects.filter(hour__gte=start_of(month), hour__lt=start_of(next_month(month)))
-    if waiting.filter(counts__in=[Counted.JOBS, Counted.CAUSES]).exists():
+    if waiting.exists():
         raise InvalidTransition(f"Hours of {month:%Y-%m} wait to be counted. Retry in a minute.")
     compare(month, manifest)
     keys = _jobs_of(month).aggregate(first=Min("pk"), last=Max("pk"))

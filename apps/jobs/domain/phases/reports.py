@@ -14,6 +14,7 @@ from apps.clusters.schedulers.plausibility import AHEAD
 from apps.core.domain.quotas import DAY, Quota
 from apps.core.errors import NotAllowed
 from apps.jobs.domain.hosts import correct_cpu_model
+from apps.jobs.domain.phases.logs import lock_phases_of_jobs, mark_log_phases
 from apps.jobs.domain.phases.tokens import PhaseToken
 from apps.jobs.domain.record_values import BadRecord, read_number, read_time
 from apps.jobs.domain.records import clean_text, hour_of
@@ -106,6 +107,8 @@ def store_phases(
             done.unchanged += 1
     transaction.on_commit(lambda: quota.add(token.experiment, done.new, at=at))
     mark_dirty({hour_of(moment) for moment in ended if moment}, Counted.PHASES)
+    lock_phases_of_jobs([(token.cluster, job_id)])
+    mark_log_phases(Job.objects.filter(cluster=token.cluster, job_id=job_id))  # they count no longer
     if cpu_model and done.new:
         correct_cpu_model(phase=max(known.values(), key=lambda row: row.pk))
     return done

@@ -1,15 +1,22 @@
-"""Totals of phases by hour, kept equal to a recount, and sums of them by stage and phase."""
+"""Totals of phases by hour, kept equal to a recount, and sums of them by stage and phase.
 
+Jobs report phases, and logs of jobs that did not complete mark them. What a job reported counts instead of its log.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Count, F, Max, Q, Sum
+from django.db.models import Count, Exists, F, Max, OuterRef, Q, Sum
+from django.db.models.functions import Coalesce
 
 from apps.accounts.models import User
+from apps.clusters.schedulers.plausibility import AHEAD
+from apps.jobs.domain.calendar_months import without_records
 from apps.jobs.domain.rollups import dirty_hours, take_hour
-from apps.jobs.enums import Counted
-from apps.jobs.models import JobPhase, PhaseTotals
+from apps.jobs.enums import Counted, PhaseSource
+from apps.jobs.models import JobPhase, LogPhase, PhaseTotals
 
 _KEYS = ("experiment_id", "request_key", "stage", "name")
 _WALL = F("ended_at") - F("started_at")
@@ -27,9 +34,21 @@ def recount_phases(*, limit: int = 500) -> int:
 
 @transaction.atomic
 def recount_hour(*, hour: datetime) -> None:
-    """Recount the phases that ended in one hour, if it has notes."""
+    """Recount one hour, if it has notes; one whose jobs are archived and dropped keeps its totals from logs."""
     if not take_hour(Counted.PHASES, hour):
         return
+    _replace_totals(hour, PhaseSource.REPORTED, _count_reported(hour))
+    if not without_records(hour):
+        _replace_totals(hour, PhaseSource.LOG, _count_in_logs(hour))
+
+
+def _replace_totals(hour: datetime, source: PhaseSource, totals: Iterable[PhaseTotals]) -> None:
+    PhaseTotals.objects.filter(hour=hour, source=source).delete()
+    PhaseTotals.objects.bulk_create(totals)
+
+
+def _count_reported(hour: datetime) -> list[PhaseTotals]:
+    """Return the unsaved totals of the reported phases that ended in an hour."""
     counted = (
         JobPhase.objects.filter(ended_at__gte=hour, ended_at__lt=hour + timedelta(hours=1))
         .order_by()
@@ -43,9 +62,10 @@ def recount_hour(*, hour: datetime) -> None:
             cpu_wall=Sum(_WALL, filter=Q(cpu_seconds__isnull=False), default=_NONE),
         )
     )
-    totals = [
+    return [
         PhaseTotals(
             hour=hour,
+            source=PhaseSource.REPORTED,
             **{name: row[name] for name in _KEYS},
             phases=row["phases"],
             failed=row["failed"],
@@ -56,13 +76,56 @@ def recount_hour(*, hour: datetime) -> None:
         )
         for row in counted
     ]
-    PhaseTotals.objects.filter(hour=hour).delete()
-    PhaseTotals.objects.bulk_create(totals)
+
+
+def _count_in_logs(hour: datetime) -> list[PhaseTotals]:
+    """Return the unsaved totals of the phases in logs of jobs that ended in an hour and reported none."""
+    reported = JobPhase.objects.filter(
+        cluster=OuterRef("job__cluster"),
+        job_id=OuterRef("job__job_id"),
+        experiment=OuterRef("job__experiment"),
+        started_at__gte=Coalesce(OuterRef("job__started_at"), OuterRef("job__submitted_at")) - AHEAD,
+        started_at__lt=OuterRef("job__ended_at") + AHEAD,
+    )
+    counted = (
+        LogPhase.objects.filter(job__ended_at__gte=hour, job__ended_at__lt=hour + timedelta(hours=1))
+        .filter(~Exists(reported), job__experiment__isnull=False)
+        .order_by()
+        .values(
+            "name",
+            experiment_id=F("job__experiment_id"),
+            request_key=F("job__request_key"),
+            stage=F("job__stage"),
+        )
+        .annotate(
+            phases=Count("pk"),
+            all_failed=Count("pk", filter=Q(failed=True)),
+            wall=Sum("wall_seconds"),
+            longest=Max("wall_seconds"),
+        )
+    )
+    return [
+        PhaseTotals(
+            hour=hour,
+            source=PhaseSource.LOG,
+            experiment_id=row["experiment_id"],
+            request_key=row["request_key"],
+            stage=row["stage"],
+            name=row["name"],
+            phases=row["phases"],
+            failed=row["all_failed"],
+            wall_seconds=row["wall"],
+            longest_seconds=row["longest"],
+            cpu_seconds=0,
+            cpu_wall_seconds=0,
+        )
+        for row in counted
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseSums:
-    """The phases of one name in one stage of a request."""
+    """The phases of one name in one stage of a request; `from_logs` of them were read from logs."""
 
     request_key: str
     stage: str
@@ -73,6 +136,7 @@ class PhaseSums:
     longest_seconds: float
     cpu_seconds: float
     cpu_wall_seconds: float
+    from_logs: int
 
     @property
     def mean_seconds(self) -> float:
@@ -96,6 +160,7 @@ def phase_sums(user: User, *, since: datetime, request_key: str = "", stage: str
             longest=Max("longest_seconds"),
             cpu=Sum("cpu_seconds"),
             cpu_wall=Sum("cpu_wall_seconds"),
+            from_logs=Sum("phases", filter=Q(source=PhaseSource.LOG), default=0),
         )
         .order_by("-wall", *_KEYS[1:])
     )
