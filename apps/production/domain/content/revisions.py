@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from apps.accounts.models import Principal
+from apps.accounts.models import Principal, User
 from apps.core.domain.events import events_of
 from apps.production.domain.content.model import RequestContent, changes
 from apps.production.domain.content.serialization import plain, read_plain
@@ -46,6 +46,12 @@ def keep_revision(*, request: Request, by: Principal, at: datetime, submitted: b
     old = kept.filter(is_submitted=submitted).values_list("pk", flat=True)[MAX_REVISIONS : MAX_REVISIONS + 100]
     RequestRevision.objects.filter(pk__in=list(old)).delete()
     return made
+
+
+def own_version(request: Request, user: User) -> int:
+    """Return the version of a request at which a user last saved it; 0 if its revisions have none by the user."""
+    own = request.revisions.filter(by=user.username).order_by("-id")
+    return own.values_list("version", flat=True).first() or 0
 
 
 @dataclass(frozen=True)

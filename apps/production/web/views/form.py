@@ -25,6 +25,7 @@ from apps.production.domain.checks.report import CheckReport, messages_of
 from apps.production.domain.content.changes import may_change
 from apps.production.domain.content.known import COLUMNS, last_request, with_past_values
 from apps.production.domain.content.model import MAX_STAGES, RequestContent
+from apps.production.domain.content.revisions import own_version
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.discussion import threads_of
 from apps.production.domain.estimates.figures import NO_ESTIMATE
@@ -218,6 +219,7 @@ class FormPage:
             "problems": forms.problems(),
             "conflict": self.conflict,
             "signed": wanted is not None and wanted.state not in EDITABLE,
+            "own_version": own_version(wanted, self.request.user) if wanted else 0,
             "material": wanted is not None and wanted.state in CHANGEABLE,
             "full": len(forms.stages.forms) >= MAX_STAGES,
             "max_stages": MAX_STAGES,
