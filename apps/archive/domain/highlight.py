@@ -38,17 +38,17 @@ _DIRECTIVE = re.compile(r"#(SBATCH|PBS|BSUB|\$) ")
 def highlight(lines: Sequence[str]) -> list[SafeString]:
     """Return each line as HTML; without colours where the lexer takes too long."""
     try:
-        return [SafeString(line) for line in POOL.call(html_lines, list(lines), seconds=KILL_SECONDS)]
+        return [SafeString(line) for line in POOL.call(html_lines, list(lines), SECONDS, seconds=KILL_SECONDS)]
     except BudgetExceeded:
         return [escape(line) for line in lines]
 
 
-def html_lines(lines: Sequence[str]) -> list[str]:
-    """Return each line as HTML, in a time that depends on the lexer: a rule may backtrack for minutes."""
+def html_lines(lines: Sequence[str], seconds: float) -> list[str]:
+    """Return each line as HTML; the lexer ends after `seconds` of CPU, unless a rule backtracks: that takes minutes."""
     first_line = lines[0] if lines else ""
     lexer = next((lexer for name, lexer in _LEXERS if first_line.startswith("#!") and name in first_line), BashLexer)
     shown: list[list[str]] = [[]]
-    for css, text in _pieces("\n".join(lines), lexer()):
+    for css, text in _pieces("\n".join(lines), lexer(), seconds):
         for number, part in enumerate(text.split("\n")):
             if number:
                 shown.append([])
@@ -57,9 +57,9 @@ def html_lines(lines: Sequence[str]) -> list[str]:
     return ["".join(parts) for parts in shown]
 
 
-def _pieces(text: str, lexer: Lexer) -> Iterator[tuple[str, str]]:
+def _pieces(text: str, lexer: Lexer, seconds: float) -> Iterator[tuple[str, str]]:
     """Yield CSS class and text of each token; in all they are the whole text."""
-    end, at = time.process_time() + SECONDS, 0
+    end, at = time.process_time() + seconds, 0
     for count, (start, kind, value) in enumerate(lexer.get_tokens_unprocessed(text)):
         if start != at or (count % 50 == 49 and time.process_time() > end):
             break
