@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 from zoneinfo import available_timezones
 
 from django.conf import settings
+from django.contrib.auth.hashers import make_password
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
@@ -192,14 +193,19 @@ def _user_named(identity: Identity, at: datetime) -> User:
         User._meta.get_field("username").clean(identity.username, None)
     except ValidationError as error:
         raise NotAllowed(f"{identity.username[:150]!r} cannot be a user name here.") from error
-    user = User.objects.select_for_update(no_key=True).filter(username=identity.username).first()
-    if user is None:
-        if not settings.SSO_CREATE_USERS:
+    users = User.objects.select_for_update(no_key=True)
+    if settings.SSO_CREATE_USERS:
+        # Two first logins can come at the same moment: the second one takes the account of the first.
+        unusable = {"password": make_password(None)}
+        user, created = users.get_or_create(username=identity.username, defaults=unusable)
+        if created:
+            publish(kind="user.created", target=user, by=SIGN_ON, at=at)
+    else:
+        user = users.filter(username=identity.username).first()
+        if user is None:
             raise NotAllowed(f"There is no account {identity.username!r} here.")
-        user = User(username=identity.username)
-        user.set_unusable_password()
-        user.save()
-        publish(kind="user.created", target=user, by=SIGN_ON, at=at)
+    if identity.subject and user.sign_on_subject == identity.subject:
+        return user  # linked by another login since this one looked
     if identity.subject and user.sign_on_subject:
         raise NotAllowed(f"The account {user.username} belongs to another identity.")
     if not _may_be_taken_by_name(user, identity):
