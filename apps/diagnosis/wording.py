@@ -4,6 +4,7 @@ A summary is a sentence with a full stop; a reason is a phrase without one.
 """
 
 import signal
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from apps.clusters.schedulers.base import JobState
@@ -178,3 +179,12 @@ def novel_line(line: "NovelLine", baseline: "Baseline") -> str:
 
 def classifier_failed(name: str) -> str:
     return f"Log classifier {name} failed"
+
+
+def too_slow(names: Sequence[str], *, stopped: bool) -> str:
+    """Word that known errors were left out of a log for which they are too slow, or that its search was stopped."""
+    left_out = f"Known errors too slow for this log, which were not searched in all of it: {', '.join(names)}"
+    if not stopped:
+        return left_out
+    part = "Part of the log was not searched for known errors, which takes too long"
+    return f"{left_out}. {part}" if names else part

@@ -3,8 +3,9 @@
 import csv
 import hashlib
 import io
+import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
@@ -14,10 +15,14 @@ import re2
 from django.db.models import TextChoices
 
 from apps.core.domain.expressions import compile_fault, size_fault
-from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern
+from apps.diagnosis import wording
+from apps.diagnosis.engine.base import Block, Findings, Hit, JobFacts, Pattern, Reason
 from apps.diagnosis.engine.chunks import Chunk, chunks, matching_lines
 from apps.diagnosis.engine.matchers import Matcher, Re2Matcher, latin_options, matcher_of_large_logs
-from apps.diagnosis.enums import Advice, Category, Role, Stream
+from apps.diagnosis.engine.scan_budget import ScanBudget
+from apps.diagnosis.enums import Advice, Category, ReasonKind, Role, Stream
+
+log = logging.getLogger(__name__)
 
 BUILT_IN = Path(__file__).with_name("catalogue.csv")
 COLUMNS = ("id", "title", "category", "service", "regex", "advice", "role", "where", "example")
@@ -171,16 +176,26 @@ class Catalogue:
         """Return the known errors in `block`, in log order: of each pattern the first ten and the last ten.
 
         Only lines in which a pattern of their chunk matches are looked at one by one: a log may be all short lines.
+        Patterns that use up the budget of time are left out from there on, which a reason says.
         """
+        budget = ScanBudget()
         found = Found(block.stream)
         matcher: Matcher = self._large if len(block.data) >= LARGE_BYTES else self._set
-        first = self._scan(facts, block, found, matcher)
-        common = [index for index, count in first.items() if count >= HITS_PER_END]
-        if common:
-            self._scan_back(facts, block, found, matcher, common)
-        return Findings(hits=found.in_order())
+        first = self._scan(facts, block, found, matcher, budget)
+        common = [index for index, count in first.items() if count >= HITS_PER_END and index not in budget.skipped]
+        if common and not budget.is_stopped:
+            self._scan_back(facts, block, found, None if budget.skipped else matcher, common, budget)
+        return Findings(hits=found.in_order(), reasons=self._reasons(budget))
 
-    def _scan(self, facts: JobFacts, block: Block, found: Found, matcher: Matcher) -> Counter[int]:
+    def _reasons(self, budget: ScanBudget) -> tuple[Reason, ...]:
+        """Return which known errors were not searched in all of a block; the log of the portal names them too."""
+        if not budget.skipped and not budget.is_stopped:
+            return ()
+        names = [self.patterns[index].id for index in sorted(budget.skipped)]
+        log.warning("known errors are too slow for a log: %s", ", ".join(names))
+        return (Reason(ReasonKind.CATALOGUE, wording.too_slow(names, stopped=budget.is_stopped)),)
+
+    def _scan(self, facts: JobFacts, block: Block, found: Found, matcher: Matcher, budget: ScanBudget) -> Counter[int]:
         """Collect the first hits of each pattern and count them.
 
         Once most patterns have theirs, RE2 searches the others alone: a log of nothing but errors is read fast.
@@ -190,11 +205,13 @@ class Catalogue:
         wanted = set(patterns).difference(index for index in self._particular if not self._applies(index, facts))
 
         def skip(begin: int, end: int) -> int:
+            if not matcher.fast:  # it was replaced
+                return begin
             first = (first for place, first in matcher.match(block.data, begin, end).items() if place in wanted)
             return begin + min(first, default=end - begin + 1)
 
         for chunk in chunks(block, skip=skip if matcher.fast else None):
-            if not wanted:
+            if not wanted or budget.is_stopped:
                 break
             for place, begin in matcher.match(chunk.text).items():
                 index = patterns[place]
@@ -202,20 +219,38 @@ class Catalogue:
                     seen[index] += self._collect(facts, chunk, index, begin, found, HITS_PER_END - seen[index])
                     if seen[index] >= HITS_PER_END:
                         wanted.discard(index)
-            if 2 * len(wanted) < len(patterns) and chunk.left > REBUILD_BYTES and wanted and not matcher.fast:
+            is_slow = budget.is_used_up()
+            if is_slow:
+                wanted.difference_update(budget.skip_slowest(self._regexes_of(patterns), chunk.text))
+            has_few_left = 2 * len(wanted) < len(patterns) and chunk.left > REBUILD_BYTES and not matcher.fast
+            if wanted and (is_slow or has_few_left):
                 patterns = sorted(wanted)
                 matcher = self._matcher(patterns)
         return seen
 
-    def _scan_back(self, facts: JobFacts, block: Block, found: Found, matcher: Matcher, common: Sequence[int]) -> None:
-        """Collect the last hits of common patterns from the end, as far back as the budget reaches."""
+    def _scan_back(
+        self,
+        facts: JobFacts,
+        block: Block,
+        found: Found,
+        matcher: Matcher | None,
+        common: Sequence[int],
+        budget: ScanBudget,
+    ) -> None:
+        """Collect the last hits of common patterns from the end, as far back as the budget reaches.
+
+        Without a matcher each pattern is searched alone.
+        """
         seen: Counter[int] = Counter()
         begin = max(0, len(block.data) - BACK_BYTES)
         for chunk in reversed(list(chunks(block, begin))):
             wanted = [index for index in common if seen[index] < HITS_PER_END]
             if not wanted:
                 return
-            matching = matcher.match(chunk.text)
+            if budget.is_used_up():
+                budget.is_stopped = True
+                return
+            matching = matcher.match(chunk.text) if matcher else dict.fromkeys(wanted, 0)
             for index in wanted:
                 if index in matching:
                     seen[index] += self._collect(
@@ -246,6 +281,9 @@ class Catalogue:
 
     def _applies(self, index: int, facts: JobFacts) -> bool:
         return self.patterns[index].experiment in {"", facts.experiment}
+
+    def _regexes_of(self, patterns: Iterable[int]) -> dict[int, str]:
+        return {index: self.patterns[index].regex for index in patterns}
 
     def _matcher(self, patterns: Sequence[int]) -> Re2Matcher:
         return Re2Matcher([self.patterns[index].regex for index in patterns])
