@@ -9,6 +9,7 @@ import pytest
 import re2
 from django.db import connection
 
+from apps.core.domain import bounded, expression_runs
 from apps.core.domain.expression_runs import TooCostly, expression_run
 from apps.core.domain.expressions import MOST_INSTRUCTIONS, size_fault
 
@@ -26,6 +27,26 @@ def test_run_ends_with_its_budget_and_the_next_one_works():
         assert time.monotonic() - began < 5
     with expression_run(None, seconds=5) as run:
         assert run.call(len, "again") == 5
+
+
+def test_a_full_pool_is_said_to_be_busy_not_the_expression_to_be_costly():
+    with (
+        ThreadPoolExecutor(bounded.PROCESSES) as others,
+        expression_run(None, seconds=0.5) as run,
+    ):
+        costly = [others.submit(_call_slow) for _ in range(bounded.PROCESSES)]
+        end = time.monotonic() + 30
+        while expression_runs.POOL._free._value and time.monotonic() < end:
+            time.sleep(0.01)
+        with pytest.raises(TooCostly, match="Too many regular expressions are running"):
+            run.call(len, "a")
+        for call in costly:
+            with pytest.raises(bounded.BudgetExceeded):
+                call.result()
+
+
+def _call_slow():
+    return expression_runs.POOL.call(*SLOW, seconds=3)
 
 
 @pytest.mark.django_db(transaction=True)

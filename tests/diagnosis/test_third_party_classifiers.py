@@ -2,10 +2,11 @@
 
 import time
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
-from apps.core.domain.bounded import BudgetExceeded
+from apps.core.domain.bounded import BudgetExceeded, PoolBusy
 from apps.diagnosis.engine import registry
 from apps.diagnosis.engine.base import Block, JobFacts
 from apps.diagnosis.engine.diagnose import diagnose
@@ -65,3 +66,12 @@ def test_verdict_is_that_without_it(bad):
     assert found.hits == alone.hits
     assert (found.verdict.verdict, found.verdict.cause) == (alone.verdict.verdict, alone.verdict.cause)
     assert classifier_failed("bad") in [reason.text for reason in found.verdict.reasons]
+
+
+def test_plugin_that_found_no_free_process_is_asked_for_the_next_log(monkeypatch):
+    classifier = BoundedClassifier("counts", bad_classifiers.Counts)
+    with monkeypatch.context() as patch:
+        patch.setattr(registry.POOL, "call", Mock(side_effect=PoolBusy("all processes are busy")))
+        with pytest.raises(PoolBusy):
+            classifier.classify(JobFacts(), BLOCK)
+    assert classifier.classify(JobFacts(), BLOCK).reasons

@@ -26,7 +26,11 @@ _LONGEST_SECONDS = 30  # a call ends by itself after this, where the caller was 
 
 
 class BudgetExceeded(Exception):
-    """The function took too long, needed too much memory or failed, or all processes were busy."""
+    """The function took too long, needed too much memory or failed."""
+
+
+class PoolBusy(BudgetExceeded):
+    """All processes were busy: the function did not begin."""
 
 
 class BoundedPool:
@@ -36,14 +40,15 @@ class BoundedPool:
         self._reset()
 
     def call(self, function: Callable[..., T], *arguments: Any, seconds: float) -> T:
-        """Return what the module-level `function` returns for these picklable arguments. Raises `BudgetExceeded`.
+        """Return what the module-level `function` returns for these picklable arguments.
 
-        The function's module must be importable without Django's settings.
+        Raises `BudgetExceeded`, and `PoolBusy` if it could not begin within these seconds. The function's module must be
+        importable without Django's settings.
         """
         if self._owner != os.getpid():  # the processes belong to the one that forked us
             self._reset()
         if not self._free.acquire(timeout=seconds):
-            raise BudgetExceeded("all processes are busy")
+            raise PoolBusy("all processes are busy")
         try:
             process = self._idle.pop() if self._idle else _Process()
             try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
-from apps.core.domain.bounded import BoundedPool, BudgetExceeded
+from apps.core.domain.bounded import BoundedPool, BudgetExceeded, PoolBusy
 from apps.core.domain.locks import exclusive_lock
 from apps.core.errors import DomainError
 
@@ -19,6 +19,7 @@ T = TypeVar("T")
 POOL = BoundedPool()
 #: So long a user's expression waits for a process.
 WAIT_SECONDS = 1.0
+_POOL_BUSY = "Too many regular expressions are running. Try again in a moment."
 _USER_LOCK = 4_716_041
 
 
@@ -39,6 +40,8 @@ class ExpressionRun:
         try:
             if left > 0:
                 return POOL.call(function, *arguments, seconds=left)
+        except PoolBusy:
+            raise TooCostly(_POOL_BUSY) from None
         except BudgetExceeded:
             pass
         raise TooCostly(f"This is too costly: no result within {self._seconds:g} s. Use a simpler expression.")
@@ -57,7 +60,7 @@ def expression_run(user_id: int | None, *, seconds: float) -> Iterator[Expressio
         try:
             POOL.call(_start, seconds=WAIT_SECONDS)
         except BudgetExceeded:
-            raise TooCostly("Too many regular expressions are running. Try again in a moment.") from None
+            raise TooCostly(_POOL_BUSY) from None
         yield ExpressionRun(seconds)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 
-from apps.core.domain.bounded import POOL, BudgetExceeded
+from apps.core.domain.bounded import POOL, BudgetExceeded, PoolBusy
 from apps.core.domain.plugins import Registry
 from apps.diagnosis.engine.base import Block, Findings, JobFacts, LogClassifier
 
@@ -44,6 +44,8 @@ class BoundedClassifier:
             raise BudgetExceeded("it exceeded its limits a short time ago")
         try:
             found = POOL.call(_classify_with, self._make, facts, _end_of(block), seconds=PLUGIN_SECONDS)
+        except PoolBusy:
+            raise
         except BudgetExceeded:
             self._rests_until = time.monotonic() + REST_SECONDS
             raise

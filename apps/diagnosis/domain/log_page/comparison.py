@@ -9,7 +9,7 @@ from django.db.models import Q
 from apps.accounts.models import User
 from apps.archive.domain.comparison import Row
 from apps.clusters.schedulers.base import JobState
-from apps.core.domain.bounded import POOL, BudgetExceeded
+from apps.core.domain.bounded import POOL, BudgetExceeded, PoolBusy
 from apps.diagnosis.domain.log_page.alignment import align
 from apps.diagnosis.domain.log_page.outline import phases_in
 from apps.diagnosis.domain.log_page.pack_marks import pack_marks
@@ -132,6 +132,8 @@ def compare_logs(
     texts = [_texts(lines) for lines in (left, right)]
     try:
         rows, new = POOL.call(align, *texts, other.job_id, job.job_id, seconds=SECONDS)
+    except PoolBusy:
+        return replace(found, problem="The portal is busy with other comparisons. Try again in a moment.")
     except BudgetExceeded:
         return replace(found, problem="The comparison took too long. Compare the phases, or open both logs.")
     return replace(
