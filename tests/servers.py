@@ -5,18 +5,20 @@ of pytest-xdist inherit them; each has its own PostgreSQL database (by pytest-dj
 """
 
 import atexit
+import importlib
 import os
 import re
 import subprocess
 import tempfile
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from dev.messages import SetupError
 from dev.postgres import Postgres
-from dev.processes import guard, spawn
+from dev.processes import ROOT, guard, spawn
 from dev.system_parts import PARTS, reason_missing
 from dev.valkey import Valkey
 
@@ -36,6 +38,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in PARTS:
         if item.get_closest_marker(mark):
             require(mark)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Begin elsewhere than the other workers: of a new clone, each rewrites its share of the tests for all."""
+    worker = re.fullmatch(r"gw(\d+)", os.environ.get("PYTEST_XDIST_WORKER", ""))
+    if worker and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        modules = sorted(path.relative_to(ROOT).with_suffix("") for path in (ROOT / "tests").rglob("test_*.py"))
+        begin = len(modules) * int(worker[1]) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        for module in modules[begin:] + modules[:begin]:
+            with suppress(Exception, pytest.skip.Exception):  # pytest says so when it collects
+                importlib.import_module(".".join(module.parts))
 
 
 @pytest.hookimpl(wrapper=True)
