@@ -201,9 +201,10 @@ def _user_named(identity: Identity, at: datetime) -> User:
         if created:
             publish(kind="user.created", target=user, by=SIGN_ON, at=at)
     else:
-        user = users.filter(username=identity.username).first()
-        if user is None:
-            raise NotAllowed(f"There is no account {identity.username!r} here.")
+        try:
+            user = users.get(username=identity.username)
+        except User.DoesNotExist as error:
+            raise NotAllowed(f"There is no account {identity.username!r} here.") from error
     if identity.subject and user.sign_on_subject == identity.subject:
         return user  # linked by another login since this one looked
     if identity.subject and user.sign_on_subject:
