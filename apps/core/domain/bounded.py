@@ -42,8 +42,8 @@ class BoundedPool:
     def call(self, function: Callable[..., T], *arguments: Any, seconds: float) -> T:
         """Return what the module-level `function` returns for these picklable arguments.
 
-        Raises `BudgetExceeded`, and `PoolBusy` if it could not begin within these seconds. The function's module must be
-        importable without Django's settings.
+        Raises `BudgetExceeded`, and `PoolBusy` if it could not begin within these seconds. The function's module must
+        be importable without Django's settings.
         """
         if self._owner != os.getpid():  # the processes belong to the one that forked us
             self._reset()
