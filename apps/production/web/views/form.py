@@ -202,6 +202,7 @@ class FormPage:
             if thread.is_open:
                 forms.mark(thread.first.field)
         forms.unfold(focus)
+        is_signed = wanted is not None and wanted.state not in EDITABLE
         at, experiment = timezone.now(), self._experiment()
         figures = (
             found.estimate if found else estimate_for(forms.content, experiment, at) if experiment else NO_ESTIMATE
@@ -218,8 +219,8 @@ class FormPage:
             "workflow": forms.workflow,
             "problems": forms.problems(),
             "conflict": self.conflict,
-            "signed": wanted is not None and wanted.state not in EDITABLE,
-            "own_version": own_version(wanted, self.request.user) if wanted else 0,
+            "signed": is_signed,
+            "own_version": own_version(wanted, self.request.user) if wanted and is_signed else 0,
             "material": wanted is not None and wanted.state in CHANGEABLE,
             "full": len(forms.stages.forms) >= MAX_STAGES,
             "max_stages": MAX_STAGES,
