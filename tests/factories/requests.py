@@ -1,22 +1,29 @@
-"""Requests for tests, made by the services that make real ones."""
+"""Requests for tests: inserted as the rows that the services leave, or moved by the services themselves."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
+from django.db import transaction
+
+from apps.accounts.permissions import is_liaison
 from apps.core.domain.events import new_event, publish_all
 from apps.core.models import Event
-from apps.production.domain.content.model import RequestContent, StageContent
+from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, StageContent
+from apps.production.domain.content.serialization import plain
 from apps.production.domain.lifecycle.moves import SERVICES, approve_request, check_request, submit_request
 from apps.production.domain.lifecycle.steps import apply_move
 from apps.production.domain.priority.ranks import rank_of
 from apps.production.domain.priority.rescoring import update_entry
 from apps.production.domain.requests.drafts import create_draft
+from apps.production.domain.types.versions import version_of, workflow_of
 from apps.production.enums import PORTAL, SCORED, SIGNED, RequestState, Verb
 from apps.production.events import kind_of_move
-from apps.production.models import Request
+from apps.production.models import Request, RequestCounter, RequestRevision, Stage
 from apps.quality.domain import runs as quality
 from apps.quality.domain.standing import standing_of
+from apps.quality.models import Finding, Waiver
+from apps.statusboard.models import Service
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 #: When `request_in` makes its moves.
@@ -49,7 +56,8 @@ def content(**changes: object) -> RequestContent:
 
 
 def draft(by, experiment, **changes: object) -> Request:
-    return create_draft(experiment=experiment, content=content(**changes), by=by, at=AT)
+    """A draft, inserted by its rows. The shape of its content is not checked."""
+    return _insert(S.DRAFT, by=by, experiment=experiment, **changes)
 
 
 S = RequestState
@@ -77,51 +85,84 @@ WAYS = {
     S.SUPERSEDED: (S.QUEUED, Verb.SUPERSEDE, "requester"),
 }
 REASON = "for the freeze"
+WAIVED = "Looked at by hand."
 
 
 def request_in(state: str, *, by, experiment, approver, later: datetime = LATER, **changes: object) -> Request:
-    """A request in this state, moved there at `later`: into the queue by its rows, from there by the services.
+    """A request in this state since `later`: into the queue by its rows, from there by the services.
 
     The checks do not run, so their warnings are in no event, and an approver signs, whatever groups a rule names.
     Where that matters, use `request_moved_to`; `tests/production/test_factories.py` compares what both leave.
     """
-    return _bring_to(S(state), _insert, by=by, experiment=experiment, approver=approver, at=later, **changes)
+    people = {"by": by, "experiment": experiment, "approver": approver}
+    return _bring_to(S(state), _insert, _waive_at_once, **people, at=later, **changes)
 
 
 def request_moved_to(state: str, *, by, experiment, approver, later: datetime = LATER, **changes: object) -> Request:
     """A request brought to this state by the services alone."""
-    return _bring_to(S(state), _move_to_queue, by=by, experiment=experiment, approver=approver, at=later, **changes)
+    people = {"by": by, "experiment": experiment, "approver": approver}
+    return _bring_to(S(state), _move_to_queue, _waive_one_by_one, **people, at=later, **changes)
 
 
 def _bring_to(
-    state: RequestState, start: Callable[..., Request], *, by, experiment, approver, at, **changes
+    state: RequestState,
+    start: Callable[..., Request],
+    waive: Callable[..., None],
+    *,
+    by,
+    experiment,
+    approver,
+    at: datetime,
+    **changes: object,
 ) -> Request:
+    people = {"by": by, "experiment": experiment, "approver": approver}
     if state not in WAYS:
-        return start(draft(by, experiment, **changes), state, by=by, approver=approver, at=at)
+        return start(state, **people, at=at, **changes)
     before, verb, who = WAYS[state]
-    request = _bring_to(before, start, by=by, experiment=experiment, approver=approver, at=at, **changes)
+    request = _bring_to(before, start, waive, **people, at=at, **changes)
     if before == S.DATA_QUALITY:
-        pass_quality(request, approver, at=at)
+        _run_quality_checks(request, at=at)
+        waive(request, approver, at=at)
     more = {"successor": draft(by, experiment)} if verb is Verb.SUPERSEDE else {}
     person = approver if who == "approver" else by
     return SERVICES[verb](request=request, by=person, at=at, reason=REASON, **more)
 
 
-def _insert(request: Request, state: RequestState, *, by, approver, at: datetime) -> Request:
-    """Write the rows that the moves of a draft on its way into the queue would leave."""
-    if state == S.DRAFT:
-        return request
-    moves = WAY_TO_QUEUE[: STATES_TO_QUEUE.index(state) + 1]
-    revision = request.revisions.get()
-    request.state = state
-    request.version += len(moves)
-    request.submitted_at, request.submitted_by = at, by
+@transaction.atomic
+def _insert(state: RequestState, *, by, experiment, approver=None, at: datetime = LATER, **changes: object) -> Request:
+    """Write the rows that `create_draft` and the moves into the queue leave; `at` is when the moves were made."""
+    assert is_liaison(by, experiment.pk)
+    request_content = content(**changes)
+    moves = WAY_TO_QUEUE[: STATES_TO_QUEUE.index(state) + 1] if state != S.DRAFT else []
+
+    counter, _ = RequestCounter.objects.select_for_update().get_or_create(experiment=experiment)
+    counter.last += 1
+    counter.save(update_fields=["last"])
+    request = Request(
+        key=f"{experiment.key}-{counter.last:04d}",
+        experiment=experiment,
+        workflow=version_of(request_content.workflow, experiment=experiment, at=AT),
+        arguments=dict(request_content.arguments),
+        state=state,
+        version=1 + len(moves),
+        created_by=by,
+        created_at=AT,
+        editor_ids=[by.pk],
+        **{name: getattr(request_content, name) for name in FIELDS},
+    )
+    if moves:
+        request.submitted_at, request.submitted_by = at, by
     if state in SIGNED:
         request.approved_at, request.approved_by = at, approver
-    request.save()
-    request.revisions.create(
-        version=revision.version + 1, content=revision.content, begun_at=at, at=at, by=by, is_submitted=True
+    request.save(force_insert=True)
+    stages = _insert_stages(request, request_content)
+
+    stored = plain(replace(request_content, workflow=workflow_of(request.workflow), stages=stages))
+    drafted = RequestRevision(request=request, version=1, content=stored, begun_at=AT, at=AT, by=by)
+    submitted = RequestRevision(
+        request=request, version=2, content=stored, begun_at=at, at=at, by=by, is_submitted=True
     )
+    RequestRevision.objects.bulk_create([drafted, submitted] if moves else [drafted])
     if state == S.QUEUED:
         request.signatures.create(
             by=approver,
@@ -129,12 +170,40 @@ def _insert(request: Request, state: RequestState, *, by, approver, at: datetime
             sent_by=by,
             at=at,
             version=STATES_TO_QUEUE.index(S.APPROVED) + 1,
-            content=revision.content,
+            content=stored,
         )
     if state in SCORED:
         update_entry(request=request, at=at)
-    publish_all(events=_events_of(request, moves, people={"requester": by, "approver": approver}, at=at))
+    created = new_event(kind="request.created", target=request, by=by, at=AT, new=S.DRAFT)
+    moved = _events_of(request, moves, people={"requester": by, "approver": approver}, at=at)
+    publish_all(events=[created, *moved])
     return request
+
+
+def _insert_stages(request: Request, request_content: RequestContent) -> tuple[StageContent, ...]:
+    """Write the stages of a request with their services; return them with the services in the order of their names."""
+    rows = [
+        Stage(
+            request=request,
+            position=position,
+            kind=stage_content.kind,
+            arguments=dict(stage_content.arguments),
+            **{name: getattr(stage_content, name) for name in STAGE_FIELDS},
+        )
+        for position, stage_content in enumerate(request_content.stages)
+    ]
+    Stage.objects.bulk_create(rows)
+    slugs = {slug for stage_content in request_content.stages for slug in stage_content.services}
+    if not slugs:
+        return request_content.stages
+    services = list(Service.objects.filter(slug__in=slugs))
+    assert {service.slug for service in services} == slugs
+    stages = []
+    for row, stage_content in zip(rows, request_content.stages, strict=True):
+        needed = [service for service in services if service.slug in stage_content.services]
+        row.services.add(*needed)
+        stages.append(replace(stage_content, services=tuple(service.slug for service in needed)))
+    return tuple(stages)
 
 
 def _events_of(request: Request, moves: list[tuple], *, people: dict, at: datetime) -> list[Event]:
@@ -161,8 +230,9 @@ def _events_of(request: Request, moves: list[tuple], *, people: dict, at: dateti
     return events
 
 
-def _move_to_queue(request: Request, state: RequestState, *, by, approver, at: datetime) -> Request:
-    """Make the moves of a draft on its way into the queue."""
+def _move_to_queue(state: RequestState, *, by, experiment, approver, at: datetime, **changes: object) -> Request:
+    """Create a draft and make its moves on the way into the queue."""
+    request = create_draft(experiment=experiment, content=content(**changes), by=by, at=AT)
     if state == S.DRAFT:
         return request
     submit_request(request=request, by=by, at=at, reason=REASON)
@@ -182,7 +252,42 @@ def _move_to_queue(request: Request, state: RequestState, *, by, approver, at: d
 
 def pass_quality(request: Request, approver, *, at: datetime = AT) -> None:
     """Have the checks of data quality run, and let the approver waive what does not pass."""
+    _run_quality_checks(request, at=at)
+    _waive_one_by_one(request, approver, at=at)
+
+
+def _run_quality_checks(request: Request, *, at: datetime) -> None:
     quality.ask_for_run(request=request, by=PORTAL, at=at)
     quality.run_checks(request=request, at=at)
-    for one in standing_of(request).open:
-        quality.waive_result(request=request, result=one.pk, by=approver, at=at, reason="Looked at by hand.")
+
+
+def _waive_one_by_one(request: Request, approver, *, at: datetime) -> None:
+    for result in standing_of(request).open:
+        quality.waive_result(request=request, result=result.pk, by=approver, at=at, reason=WAIVED)
+
+
+def _waive_at_once(request: Request, approver, *, at: datetime) -> None:
+    """Write the rows that waiving the open results one by one would leave."""
+    results = standing_of(request).open
+    waivers = [
+        Waiver(
+            request=request,
+            run_number=result.run.number,
+            reason=WAIVED,
+            at=at,
+            by=approver,
+            made_by=request.created_by,
+            sent_by=request.submitted_by,
+            **{field.name: getattr(result, field.name) for field in Finding._meta.fields},
+        )
+        for result in results
+    ]
+    Waiver.objects.bulk_create(waivers)
+    events = []
+    for waiver in waivers:
+        parts = [waiver.stage_name, waiver.title, waiver.subject]
+        check = ": ".join(part for part in parts if part)
+        data = {"waiver": waiver.pk, "check": check, "said": waiver.why, "in_part": False}
+        event = new_event(kind="request.waive", target=request, by=approver, at=at, reason=WAIVED, data=data)
+        events.append(event)
+    publish_all(events=events)

@@ -7,6 +7,7 @@ from django.db import transaction
 from apps.production.enums import RequestState
 from apps.production.models import Request
 from tests.factories.requests import request_in, request_moved_to, stage
+from tests.factories.statusboard import service
 
 #: Names of values that come from a sequence of the database, which a rollback does not reset.
 COUNTED = {"id", "event_id", "request_id", "run_id", "superseded_by_id", "target_id", "tie", "arrival", "waiver"}
@@ -45,3 +46,24 @@ def test_inserted_request_equals_a_moved_one(nova, liaison, approver, state):
     stored = Request.objects.get(pk=request.pk)
     for field in Request._meta.concrete_fields:
         assert getattr(request, field.attname) == getattr(stored, field.attname)
+
+
+def test_inserted_stages_have_the_services_of_moved_ones(nova, liaison, approver, at):
+    service("samweb", at)
+    service("cvmfs", at)
+    stages = (stage("generation", services=("samweb", "cvmfs")), stage("simulation"))
+    content = {"stages": stages}
+    people = {"by": liaison, "experiment": nova, "approver": approver}
+    with transaction.atomic():
+        request_moved_to("draft", **people, **content)
+        moved = all_rows()
+        transaction.set_rollback(True)
+
+    request = request_in("draft", **people, **content)
+
+    inserted = all_rows()
+    first, second = request.stages.all()
+    assert {needed.slug for needed in first.services.all()} == {"samweb", "cvmfs"}
+    assert not second.services.exists()
+    for table, rows in moved.items():
+        assert inserted[table] == rows

@@ -13,7 +13,7 @@ from apps.production.domain.lifecycle.moves import SERVICES, approve_request, su
 from apps.production.domain.priority.listing import queue_state
 from apps.production.domain.priority.manual_moves import move_request
 from apps.production.domain.priority.ranks import in_line
-from apps.production.domain.requests.drafts import save_draft
+from apps.production.domain.requests.drafts import create_draft, save_draft
 from apps.production.enums import PORTAL, Verb
 from apps.production.models import Request
 from tests.factories.requests import AT, content, draft, request_in
@@ -140,5 +140,5 @@ def test_submission_never_carries_an_edit_that_came_between(nova, liaison):
 
 
 def test_drafts_made_at_once_have_keys_without_gap_or_double(nova, liaison):
-    made = at_once(*[lambda: draft(liaison, nova) for _ in range(5)])
+    made = at_once(*[lambda: create_draft(experiment=nova, content=content(), by=liaison, at=AT)] * 5)
     assert sorted(request.key for request in made) == [f"NOVA-{number:04d}" for number in range(1, 6)]

@@ -29,14 +29,17 @@ def approved(nova, liaison, approver):
 
 
 def test_keys_count_within_each_experiment(nova, dune, liaison, other_liaison):
-    made = [draft(liaison, nova), draft(other_liaison, dune), draft(liaison, nova)]
+    made = [
+        create_draft(experiment=experiment, content=content(), by=by, at=AT)
+        for by, experiment in [(liaison, nova), (other_liaison, dune), (liaison, nova)]
+    ]
     assert [request.key for request in made] == ["NOVA-0001", "DUNE-0001", "NOVA-0002"]
 
 
 def test_failed_draft_gives_its_number_back(nova, liaison):
     with pytest.raises(InvalidFields):
-        draft(liaison, nova, title="x" * 300)
-    assert draft(liaison, nova).key == "NOVA-0001"
+        create_draft(experiment=nova, content=content(title="x" * 300), by=liaison, at=AT)
+    assert create_draft(experiment=nova, content=content(), by=liaison, at=AT).key == "NOVA-0001"
 
 
 def test_draft_holds_what_was_written(nova, liaison, samweb):
@@ -49,7 +52,7 @@ def test_draft_holds_what_was_written(nova, liaison, samweb):
 def test_only_a_liaison_of_the_experiment_writes(role, nova, liaison, request):
     by = request.getfixturevalue(role)
     with pytest.raises(NotAllowed):
-        draft(by, nova)
+        create_draft(experiment=nova, content=content(), by=by, at=AT)
     made = draft(liaison, nova)
     with pytest.raises(NotAllowed):
         save_draft(request=made, content=content(title="x"), version=1, by=by, at=AT)
