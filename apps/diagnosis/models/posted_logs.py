@@ -25,6 +25,7 @@ class PostedLog(models.Model):
         indexes = [
             models.Index(fields=["cluster", "job_id"], name="posted_log_of_job"),
             models.Index(fields=["token_label", "array_id"], name="posted_log_of_token"),
+            models.Index(fields=["experiment", "posted_at"], name="posted_log_of_day"),
         ]
 
     def __str__(self) -> str:

@@ -159,11 +159,20 @@ def submit_change(
 def _check_experiment(values: Mapping[str, Any], old: KnownError | None, by: Principal) -> None:
     """Raise `InvalidFields` if the values name another experiment, which the user does not see."""
     key = str(values.get("experiment") or "")
-    if not key or (old and old.experiment and old.experiment.key == key):
-        return
-    experiment = Experiment.objects.filter(key__iexact=key).first()
-    if experiment and not scope_of(by).sees(experiment.pk):
+    is_unchanged = old is not None and old.experiment is not None and old.experiment.key == key
+    if key and not is_unchanged and visible_experiment(key, by) is None:
         raise InvalidFields({"experiment": [NO_EXPERIMENT.format(key)]})
+
+
+def visible_experiment(key: str, by: Principal | None) -> Experiment | None:
+    """Return the experiment of a key in any case; None if there is none, or if the user has no role in it.
+
+    Without a user, every experiment is visible.
+    """
+    experiment = Experiment.objects.filter(key__iexact=key).first()
+    if experiment and by is not None and not scope_of(by).sees(experiment.pk):
+        return None
+    return experiment
 
 
 def proposed_values(change: KnownErrorChange) -> dict[str, Any]:

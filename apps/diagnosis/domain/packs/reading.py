@@ -11,9 +11,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 
 from apps.accounts.models import Experiment, Principal
-from apps.accounts.permissions import scope_of
 from apps.core.domain.expression_runs import TooCostly
-from apps.diagnosis.domain.known_errors.changes import FIELDS, NO_EXPERIMENT, expression_of, read_row
+from apps.diagnosis.domain.known_errors.changes import FIELDS, NO_EXPERIMENT, expression_of, read_row, visible_experiment
 from apps.diagnosis.domain.known_errors.expressions import expression_faults
 from apps.diagnosis.engine.markers import LEVELS
 from apps.diagnosis.enums import CodeScope
@@ -62,7 +61,7 @@ def read_pack(text: str, *, by: Principal | None = None) -> Pack:
         faults = parsed.faults or [Fault(1, "Start with “experiment:” and the key of the experiment.")]
         return Pack(None, faults=list(faults))
     key = parsed.data.get("experiment")
-    experiment = _visible_experiment(key, by) if isinstance(key, str) and key else None
+    experiment = visible_experiment(key, by) if isinstance(key, str) and key else None
     pack = Pack(experiment, faults=list(parsed.faults))
     if experiment is None:
         what = NO_EXPERIMENT.format(key) if key else "Name the experiment: “experiment: KEY”."
@@ -91,14 +90,6 @@ def read_pack(text: str, *, by: Principal | None = None) -> Pack:
         pack.levels.append({"level": str(entry.get("level")), "regex": regex})
     pack.faults.sort(key=lambda fault: fault.line)
     return pack
-
-
-def _visible_experiment(key: str, by: Principal | None) -> Experiment | None:
-    """Return the experiment of a key; None if there is none, or if the user has no role in it."""
-    experiment = Experiment.objects.filter(key__iexact=key).first()
-    if experiment and by is not None and not scope_of(by).sees(experiment.pk):
-        return None
-    return experiment
 
 
 def _entries(
