@@ -3,13 +3,15 @@
 A route without an expectation here fails.
 """
 
+import html
 import re
 from dataclasses import dataclass
 
 import pytest
 from django.contrib import admin
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import resolve, reverse
 
 from apps.archive.models import ArchivedJob
@@ -23,6 +25,7 @@ from apps.production.models import Hold, Request
 from tests.factories import people
 from tests.factories.hidden_characters import append_hidden_characters
 from tests.factories.requests import AT
+from tests.recorded import compare_with_recorded
 from tests.routes import Route, all_routes
 
 ROLES = ("nobody", "liaison", "other liaison", "approver", "shifter", "admin")
@@ -442,6 +445,7 @@ CANARIES = {
 QUERY = {"q": "canary", "text": "canary", "page_size": 1000}
 #: Who asks with QUERY too: those who must be shown no canary, and who must be shown all.
 SEARCHING = ("nobody", "other liaison", "liaison")
+TITLE = re.compile("<title>(.*?)</title>", re.DOTALL)
 FORM_VALUES = re.compile(r'<textarea\b[^>]*>[^<]*</textarea>|value="[^"]*"')
 
 
@@ -461,12 +465,13 @@ def plant(world, liaison) -> None:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a role got from a route: the outcome in a word, and what the answers show."""
+    """What a role got from a route: the outcome in a word, what the answers show, and what the first of them was."""
 
     outcome: str
     canaries: frozenset[str]
     marks: bool
     raw: str
+    recorded: str
 
 
 def walk(client, world, *, search: bool) -> dict[str, Answer]:
@@ -475,10 +480,11 @@ def walk(client, world, *, search: bool) -> dict[str, Answer]:
     for route in ROUTES:
         if route.name in EXPECTED and route.name != "accounts:logout":
             url = address(world, route)
-            responses = [visit(client, url)]
+            with CaptureQueriesContext(connection) as queries:
+                responses = [visit(client, url)]
             if search and responses[0].request["REQUEST_METHOD"] == "GET":
                 responses += search_in(client, url)
-            answers[route.name] = read(responses)
+            answers[route.name] = read(responses, queries=len(queries))
     return answers
 
 
@@ -496,8 +502,8 @@ def search_in(client, url: str) -> list:
     return [client.get(url, query)] if query else []
 
 
-def read(responses: list) -> Answer:
-    """Return the outcome of the first response, and what is shown by any."""
+def read(responses: list, *, queries: int) -> Answer:
+    """Return the outcome of the first response, which took so many queries, and what is shown by any."""
     canaries, marks, raw = set(), False, ""
     for response in responses:
         body = response.getvalue().decode(errors="replace")
@@ -508,7 +514,15 @@ def read(responses: list) -> Answer:
             marks = marks or "U+202E" in page
             if character := HIDDEN.search(page):
                 raw = page[max(0, character.start() - 60) : character.end() + 20]
-    return Answer(outcome_of(responses[0]), frozenset(canaries), marks, raw)
+    recorded = describe(responses[0], queries=queries)
+    return Answer(outcome_of(responses[0]), frozenset(canaries), marks, raw, recorded)
+
+
+def describe(response, *, queries: int) -> str:
+    """Return method, status, number of queries and title of a page."""
+    title = TITLE.search(response.getvalue().decode(errors="replace"))
+    text = " ".join(html.unescape(title[1]).split()) if title else ""
+    return f"{response.request['REQUEST_METHOD']} {response.status_code} {queries} {text}".rstrip()
 
 
 def outcome_of(response) -> str:
@@ -564,6 +578,15 @@ def test_role_is_shown_no_raw_hidden_character(answers, role):
     assert {name: answer.raw for name, answer in answers.items() if answer.raw} == {}
     if role == "admin":
         assert sum(answer.marks for answer in answers.values()) >= 20
+
+
+@as_roles(*ROLES)
+def test_answers_are_as_recorded(answers, role):
+    """So that code which moves changes nothing: method, status, number of queries and title of every route."""
+    compare_with_recorded(
+        "".join(f"{name} {answer.recorded}\n" for name, answer in answers.items()),
+        name=f"routes_{role.replace(' ', '_')}.txt",
+    )
 
 
 @as_roles("nobody", "other liaison")
