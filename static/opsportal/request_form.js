@@ -22,31 +22,40 @@ if (sections) {
   });
   document.addEventListener("htmx:oobAfterSwap", mark);
 
-  // An error that the checks find is also said at its field, until they find it no longer.
-  let told = [];
-  const tell = () => {
-    for (const [field, note, described] of told) {
+  // The errors that the checks find are also shown at their fields, in place of those that the page came with.
+  const describe = (field, id, isDescribed) => {
+    const ids = (field.getAttribute("aria-describedby") || "").split(" ").filter((other) => other && other !== id);
+    if (isDescribed) ids.push(id);
+    if (ids.length) field.setAttribute("aria-describedby", ids.join(" "));
+    else field.removeAttribute("aria-describedby");
+  };
+  const showAtFields = () => {
+    if (!sections.querySelector("#checks .live")) return;  // no checks ran yet
+    for (const list of sections.querySelectorAll(".errorlist:not(.advice)")) list.remove();
+    for (const field of sections.querySelectorAll("[aria-invalid]")) {
       field.removeAttribute("aria-invalid");
-      field.setAttribute("aria-describedby", described);
-      note.remove();
+      describe(field, `${field.id}_error`, false);
     }
-    told = [];
     for (const error of sections.querySelectorAll("#checks li.e")) {
       for (const link of error.querySelectorAll("a")) {
         const field = document.getElementById(link.hash.slice(1));
         const box = field?.closest(".field");
-        if (!box || field.hidden || box.querySelector(".errorlist")) continue;
-        const note = Object.assign(document.createElement("p"), { className: "errorlist", id: `${field.id}-now` });
-        note.textContent = error.querySelector("[data-message]").textContent;
-        box.append(note);
-        field.setAttribute("aria-invalid", "true");
-        const described = field.getAttribute("aria-describedby") || "";
-        field.setAttribute("aria-describedby", `${described} ${note.id}`.trim());
-        told.push([field, note, described]);
+        if (!box || field.hidden) continue;
+        const id = `${field.id}_error`;
+        let list = document.getElementById(id);
+        if (!list) {
+          list = Object.assign(document.createElement("ul"), { className: "errorlist", id });
+          box.append(list);
+          field.setAttribute("aria-invalid", "true");
+          describe(field, id, true);
+        }
+        const item = document.createElement("li");
+        item.textContent = error.querySelector("[data-message]").textContent;
+        list.append(item);
       }
     }
   };
-  document.addEventListener("htmx:afterSettle", tell);
+  document.addEventListener("htmx:afterSettle", showAtFields);
   // A link to a field that is folded opens what it is in.
   const open = () => {
     const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));

@@ -9,7 +9,7 @@ from apps.production.domain.requests.drafts import save_draft
 from apps.production.domain.types.versions import load_builtin_workflows
 from apps.production.models import Request
 from tests.factories.people import PASSWORD, person
-from tests.factories.requests import AT, content, draft
+from tests.factories.requests import AT, content, draft, stage
 
 
 def test_draft_is_saved_as_one_types(transactional_db, nova, liaison, open_as):
@@ -20,7 +20,7 @@ def test_draft_is_saved_as_one_types(transactional_db, nova, liaison, open_as):
     assert page.url.endswith("/requests/NOVA-0001/edit/")
     page.get_by_label("Memory").fill("a lot")
     page.get_by_text("Not saved yet. Stage 1 · Memory").wait_for()
-    at_field = page.locator("#id_stages-0-memory_bytes-now")
+    at_field = page.locator("#id_stages-0-memory_bytes_error")
     expect(at_field).to_contain_text("Enter a size")
     expect(page.get_by_label("Memory")).to_have_attribute("aria-invalid", "true")
     page.get_by_label("Memory").fill("6 GB")
@@ -145,6 +145,54 @@ def test_stages_are_rows_that_open_where_something_is_to_do(transactional_db, no
     expect(names.nth(1)).to_be_visible()
     expect(names.first).not_to_be_visible()
     expect(configurations.nth(1)).to_have_value("g4_new.fcl")
+
+
+def shown_problems(page) -> dict[str, int]:
+    """Return how many errors the form shows at the top, in its checks, in its steps and at its fields."""
+    return page.evaluate(
+        """() => {
+          const list = document.querySelector("#problems");
+          const numbers = (texts, pattern) => [...texts].map((text) => Number(pattern.exec(text)?.[1] ?? 0));
+          const sum = (values) => values.reduce((total, value) => total + value, 0);
+          const steps = [...document.querySelectorAll("#steps small")].map((step) => step.textContent);
+          return {
+            heading: list.hidden ? 0 : Number.parseInt(list.querySelector("h2").textContent, 10),
+            top: list.querySelectorAll("li").length,
+            checks: document.querySelectorAll("#checks li.e a").length,
+            steps: sum(numbers(steps, /([0-9]+) error/)),
+            fields: document.querySelectorAll("form .errorlist:not(.advice) li").length,
+          };
+        }"""
+    )
+
+
+def test_errors_are_the_same_at_all_places_while_one_corrects_them(transactional_db, nova, liaison, open_as):
+    stages = (stage("generation", release="v09 beta", jobs=None), stage("simulation", release="v09 beta", jobs=None))
+    made = draft(liaison, nova, stages=stages)
+    page = open_as(liaison)
+    page.goto(f"/requests/{made.key}/edit/")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    heading = page.locator("#problems h2")
+    first_jobs, second_jobs = (page.locator(f"#id_stages-{position}-jobs") for position in (0, 1))
+
+    expect(heading).to_have_text("3 problems to fix")
+    assert set(shown_problems(page).values()) == {3}
+    first_jobs.fill("many")
+    expect(page.locator("#problems")).to_contain_text("such as")
+    assert set(shown_problems(page).values()) == {3}
+    expect(first_jobs).to_have_attribute("aria-describedby", "id_stages-0-jobs_helptext id_stages-0-jobs_error")
+    for field, value, left in [(first_jobs, "4000", 2), (second_jobs, "4000", 1)]:
+        field.fill(value)
+        expect(heading).to_have_text(f"{left} problem{'s' if left > 1 else ''} to fix")
+        assert set(shown_problems(page).values()) == {left}
+    expect(first_jobs).not_to_have_attribute("aria-invalid", "true")
+    page.locator("#id_shared-release").fill("v09_72")
+    expect(page.locator("#problems")).to_be_hidden()
+    assert set(shown_problems(page).values()) == {0}
+    page.locator("#id_title").fill("")
+    expect(heading).to_have_text("1 problem to fix")
+    assert set(shown_problems(page).values()) == {1}
+    assert page.problems == []
 
 
 @pytest.mark.parametrize("javascript", [True, False])

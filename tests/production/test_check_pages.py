@@ -130,7 +130,7 @@ def test_one_click_mends_and_saves_and_is_an_edit(nova, liaison, form):
 
 
 def test_all_fixes_are_applied_in_one_save_and_named(nova, liaison, form):
-    three = (*TWO_RELEASES, stage("reconstruction", release="v09_73"))
+    three = (*TWO_RELEASES, stage("reconstruction", release="v09_74"))
     obj = draft(liaison, nova, stages=three)
     data = post_of(content_of(obj), version=1)
     assert "Apply all 2 fixes" in text_of(form.post(edit(obj), data | {"do": "check"}))

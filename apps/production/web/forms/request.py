@@ -203,20 +203,26 @@ class RequestForms:
             {"kind": form.type.key, **_typed_in(form, CORE, form.type.arguments, given)} for form in self.stages.forms
         ]
         whole = {**_typed_in(self.main, REQUEST, (*REQUEST.values(), *workflow.arguments), {}), "stages": stages}
-        #: The input without unreadable values, and why these cannot be read, by path.
-        self.content, self.unreadable = read_plain(whole, workflow)
-        self.add_problems(self.unreadable)
+        #: The input without unreadable values.
+        self.content, problems = read_plain(whole, workflow)
+        self.add_problems(problems)
+        #: Why values cannot be read, by path.
+        self.unreadable = self.errors()
 
-    def problems(self) -> list[tuple[str, str, str]]:
-        """Return every problem as anchor, label and message, in the order of the form."""
-        found = [
-            (form[name].auto_id, f"{place}{form[name].label}", str(message))
-            for place, form in self._places()
-            for name in form.fields
-            for message in form.errors.get(name, ())
-        ]
+    def errors(self) -> Problems:
+        """Return the errors of all fields and of the stages as a whole by path, in the order of the form."""
+        errors: Problems = {}
+        stages = ((f"stages.{position}.", form) for position, form in enumerate(self.stages.forms))
+        for prefix, form in [("", self.main), ("shared.", self.shared), *stages]:
+            for name in form.fields:
+                if name in form.errors:
+                    errors[f"{prefix}{name}"] = [str(message) for message in form.errors[name]]
         general = [*self.loose, *([] if self.is_damaged else self.stages.non_form_errors())]
-        return found + [("stages", "Stages", str(message)) for message in general]
+        return errors | {"stages": [str(message) for message in general]} if general else errors
+
+    def anchors(self) -> list[str]:
+        """Return the anchors of all fields in the order of the form, then that of the stages as a whole."""
+        return [*(form[name].auto_id for _, form in self._places() for name in form.fields), "stages"]
 
     def _places(self) -> list[tuple[str, forms.Form]]:
         stages = ((f"Stage {i} · ", form) for i, form in enumerate(self.stages.forms, start=1))
@@ -226,14 +232,13 @@ class RequestForms:
         return self.main.is_valid() and self.shared.is_valid() and self.stages.is_valid() and not self.is_damaged
 
     def add_problems(self, problems: Problems) -> None:
-        """Add problems to their fields, except to fields that already have some."""
-        marked = {(id(form), name) for _, form in self._places() for name in form.errors}
+        """Add problems to their fields, each once."""
         for path, messages in problems.items():
             form, name = self._field(path)
             if form is None:
                 self.loose += [message for message in messages if message not in self.loose]
-            elif (id(form), name) not in marked:
-                form.add_error(name, [one for one in messages if one not in form.errors.get(name, ())])
+            elif new := [message for message in messages if message not in form.errors.get(name, ())]:
+                form.add_error(name, new)
 
     def unfold(self, focus: int | None = None) -> None:
         """Show the fields of the stages in which something is to do, and of the one with the `focus`.
@@ -279,6 +284,8 @@ class RequestForms:
         if len(parts) == 1:
             path = parts[0]
             return (self.main, path) if path in self.main.fields else (None, path)
+        if parts[0] == "shared":
+            return self.shared, parts[1]
         position, name = int(parts[1]), parts[2]
         form = self.stages.forms[position] if position < len(self.stages.forms) else None
         if form is None or name not in form.fields:

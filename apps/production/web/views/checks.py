@@ -8,15 +8,17 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.datastructures import MultiValueDict
 from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.models import Experiment, User
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.production.domain.actors import may
 from apps.production.domain.advice import request_advice
-from apps.production.domain.checks import Finding, Severity
+from apps.production.domain.checks import Finding, Fix, Severity
 from apps.production.domain.checks.registry import rules_by_severity
 from apps.production.domain.checks.report import CheckReport, check_report
+from apps.production.domain.estimates.figures import NO_ESTIMATE
 from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import Actor, RequestState
@@ -53,8 +55,10 @@ def check_typed(request: AuthenticatedRequest, key: str) -> HttpResponse:
     wanted = request_or_404(request.user, key)
     if not may(request.user, Actor.LIAISON, wanted):
         raise PermissionDenied("Only liaisons of the experiment can edit this request.")
-    forms = RequestForms(request.POST, workflow=form_workflow(request, wanted))
-    return _panel(request, forms, wanted.experiment, wanted)
+    data = MultiValueDict({"experiment": [wanted.experiment.key]} | dict(request.POST.lists()))
+    draft_of = request.user if wanted.state == RequestState.DRAFT else None
+    forms = RequestForms(data, workflow=form_workflow(request, wanted), draft_of=draft_of)
+    return _panel(request, forms, chosen_experiment(forms, wanted) or wanted.experiment, wanted)
 
 
 def form_workflow(request: AuthenticatedRequest, wanted: Request) -> Workflow:
@@ -71,6 +75,7 @@ def _panel(
     found = check_form(forms, experiment, wanted, request.user)
     context = panel_context(forms, found, touched_in(request.POST), experiment, request.user) | {"replaces": True}
     context |= review_context(forms, found.estimate, experiment, wanted, request.user, timezone.now())
+    context["shows_problems"] = "problems" in request.GET
     return render(request, "production/_checked.html", context)
 
 
@@ -80,11 +85,50 @@ def touched_in(sent: Mapping[str, str]) -> Collection[str] | None:
     return None if ALL_TOUCHED in words else words
 
 
-def check_form(forms: RequestForms, experiment: Experiment, wanted: Request | None, user: User) -> CheckReport:
-    """Check a form; a value that cannot be read is reported as such, not as if the field was empty."""
-    found = check_report(forms.content, experiment=experiment, request=wanted, by=user, at=timezone.now())
-    unread = [Finding("", Severity.INVALID, path, words[0]) for path, words in forms.unreadable.items()]
-    return replace(found, findings=(*unread, *(one for one in found.findings if one.path not in forms.unreadable)))
+def chosen_experiment(forms: RequestForms, wanted: Request | None) -> Experiment | None:
+    """Return the experiment that is chosen in the form of a draft, or that of the request."""
+    forms.main.is_valid()
+    chosen: Experiment | None = forms.main.cleaned_data.get("experiment")
+    return chosen or (wanted.experiment if wanted else None)
+
+
+def check_form(forms: RequestForms, experiment: Experiment | None, wanted: Request | None, user: User) -> CheckReport:
+    """Return all problems of a form, those of its fields included, each once.
+
+    A value that cannot be read is reported as such, not as if the field was empty. Nothing else is checked of a form
+    without an experiment, or with damaged stages.
+    """
+    errors = [
+        Finding("", Severity.INVALID, path, message)
+        for path, messages in forms.errors().items()
+        for message in messages
+    ]
+    if experiment is None or forms.is_damaged:
+        return CheckReport(tuple(errors), NO_ESTIMATE)
+    report = check_report(forms.content, experiment=experiment, request=wanted, by=user, at=timezone.now())
+    unreadable = {forms.place_of(path) for path in forms.unreadable}
+    findings = [finding for finding in report.findings if forms.place_of(finding.path) not in unreadable]
+    order = list(Severity)
+    unique = _one_per_place(forms, [*findings, *errors])
+    return replace(report, findings=tuple(sorted(unique, key=lambda finding: order.index(finding.severity))))
+
+
+def _one_per_place(forms: RequestForms, findings: Iterable[Finding]) -> Iterable[Finding]:
+    """Return each problem of a field once: one of a field that stages share has one fix for all of them."""
+    unique: dict[tuple[str, tuple[str, str]], Finding] = {}
+    for finding in findings:
+        key = finding.message, forms.place_of(finding.path)
+        first = unique.setdefault(key, finding)
+        if first.fix and finding.fix and finding.fix.label == first.fix.label:
+            fix = Fix(first.fix.label, {**first.fix.values, **finding.fix.values})
+            unique[key] = replace(first, fix=fix)
+    return unique.values()
+
+
+def without_untouched(forms: RequestForms, report: CheckReport, touched: Collection[str] | None) -> CheckReport:
+    """Return a report without the errors of fields that the user has still to fill in."""
+    findings = [finding for finding in report.findings if not is_untouched(forms, finding, touched)]
+    return replace(report, findings=tuple(findings))
 
 
 def is_untouched(forms: RequestForms, finding: Finding, touched: Collection[str] | None) -> bool:
@@ -101,31 +145,31 @@ def panel_context(
     experiment: Experiment | None,
     user: User,
 ) -> dict[str, Any]:
-    """Return the context of the panel and of the steps: each severity with its findings and their fields.
+    """Return the context of the panel, the list of problems and the steps: all show the same findings.
 
     Fields to fill in that were not `touched` are listed as empty instead.
     """
     if found is None:
-        return {"checked": None, "steps": steps_of(forms)}
-    empty = [one for one in found.findings if is_untouched(forms, one, touched)]
-    shown = replace(found, findings=_one_per_place(forms, [one for one in found.findings if one not in empty]))
+        return {"checked": None, "problems": [], "steps": steps_of(forms)}
+    shown = without_untouched(forms, found, touched)
+    empty = [finding for finding in found.findings if is_untouched(forms, finding, touched)]
     groups = [(severity, len(shown.of(severity)), _lines(forms, shown.of(severity))) for severity in Severity]
     return {
         "checked": shown,
+        "problems": _problems(forms, shown),
         "groups": [group for group in groups if group[1]],
-        "empty": list(dict.fromkeys(forms.place_of(one.path) for one in empty)),
+        "empty": list(dict.fromkeys(forms.place_of(finding.path) for finding in empty)),
         "estimate": found.estimate,
         "advice": request_advice(content=forms.content, experiment=experiment, user=user, at=timezone.now()),
         "steps": steps_of(forms, shown.findings, empty),
     }
 
 
-def _one_per_place(forms: RequestForms, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings without repetitions about a field that stages share, so that each problem counts once."""
-    unique: dict[tuple[object, ...], Finding] = {}
-    for finding in findings:
-        unique.setdefault((finding.message, forms.place_of(finding.path), finding.path if finding.fix else ""), finding)
-    return tuple(unique.values())
+def _problems(forms: RequestForms, report: CheckReport) -> list[tuple[str, str, str]]:
+    """Return anchor and label of the field and message of each error, in the order of the form."""
+    problems = [(*forms.place_of(finding.path), finding.message) for finding in report.findings if finding.blocks]
+    position = {anchor: number for number, anchor in enumerate(forms.anchors())}
+    return sorted(problems, key=lambda problem: position[problem[0]])
 
 
 def _lines(forms: RequestForms, findings: list[Finding]) -> list[tuple[Finding, list[tuple[str, str]]]]:

@@ -46,10 +46,11 @@ from apps.production.web.lookup import request_or_404
 from apps.production.web.views.checks import (
     ALL_TOUCHED,
     check_form,
+    chosen_experiment,
     form_workflow,
-    is_untouched,
     panel_context,
     touched_in,
+    without_untouched,
 )
 
 #: The button that applies every fix that the checks offer, and how many of them its message names.
@@ -100,7 +101,7 @@ def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
         data = MultiValueDict({name: [value] for name, value in own.items()} | dict(request.POST.lists()))
         return FormPage(request, data, form_workflow(request, wanted), wanted).act()
     page = FormPage(request, typed(content, version=wanted.version, **own), content.workflow, wanted)
-    return page.check() if "check" in request.GET and page.forms.is_valid() else page.show(touched=())
+    return page.check(touched=touched_in(request.GET)) if "check" in request.GET else page.show(touched=())
 
 
 def begun_with(workflow: Workflow, experiment: Experiment | None) -> RequestContent:
@@ -168,19 +169,17 @@ class FormPage:
         switched = self.forms.switched(untouched, begun_with(new, experiment))
         return FormPage(self.request, switched, new, self.wanted).show(touched=())
 
-    def check(self, status: int = 200) -> HttpResponse:
-        """Show the form with the findings of the checks, beside the fields and in the panel."""
+    def check(self, *, status: int = 200, touched: Collection[str] | None = None) -> HttpResponse:
+        """Show the form with the findings of the checks: above it, beside the fields and in the panel."""
         experiment = self._experiment()
-        if experiment is None or self.forms.is_damaged:
-            return self.show(status=400)
-        found = check_form(self.forms, experiment, self.wanted, self.request.user)
-        touched = touched_in(self.request.GET)
-        shown = [one for one in found.findings if not is_untouched(self.forms, one, touched)]
-        self.forms.is_valid()
-        self.forms.add_problems(messages_of(finding for finding in shown if finding.blocks))
-        for finding in found.of(Severity.WARNING):
+        report = check_form(self.forms, experiment, self.wanted, self.request.user)
+        shown = without_untouched(self.forms, report, touched)
+        self.forms.add_problems(messages_of(finding for finding in shown.findings if finding.blocks))
+        for finding in shown.of(Severity.WARNING):
             self.forms.add_advice(finding.path, finding.message)
-        return self.show(status=status, found=found, touched=touched)
+        if experiment is None or self.forms.is_damaged:
+            status = 400
+        return self.show(status=status, found=report, touched=touched)
 
     def show(
         self,
@@ -217,7 +216,6 @@ class FormPage:
             "switching": self.switching,
             "stages": forms.stages.forms,
             "workflow": forms.workflow,
-            "problems": forms.problems(),
             "conflict": self.conflict,
             "signed": is_signed,
             "own_version": own_version(wanted, self.request.user) if wanted and is_signed else 0,
@@ -235,14 +233,16 @@ class FormPage:
     def _write(self, action: str) -> HttpResponse:
         """Save the input, apply a fix or submit.
 
-        If submitting fails because the input cannot be saved, the findings of the checks are shown too.
+        If the input cannot be saved, the findings of the checks are shown too. A draft may be incomplete, so saving it
+        does not complain about fields that the user has still to fill in.
         """
         version = self.wanted.version if self.wanted else 0
         saved = self._save(action)
         if saved is None:
-            if action == "submit" and not self.conflict:
-                return self.check(status=400)
-            return self.show(status=409 if self.conflict else 400)
+            if self.conflict:
+                return self.show(status=409)
+            may_be_incomplete = action != "submit" and (self.wanted is None or self.wanted.state in EDITABLE)
+            return self.check(status=400, touched=touched_in(self.request.POST) if may_be_incomplete else None)
         if saved.state not in EDITABLE:
             return self._changed(saved, version)
         if action == "submit":
@@ -272,8 +272,9 @@ class FormPage:
         if self.conflict:
             return JsonResponse({"conflict": f"{self.conflict} Your input is kept here."})
         if saved is None:
-            _, place, message = self.forms.problems()[0]
-            return JsonResponse({"problem": f"Not saved yet. {place}: {message}"})
+            path, messages_of_field = next(iter(self.forms.errors().items()))
+            place = self.forms.place_of(path)[1]
+            return JsonResponse({"problem": f"Not saved yet. {place}: {messages_of_field[0]}"})
         return JsonResponse(
             {
                 "saved": f"{timezone.localtime():%H:%M}",
@@ -302,7 +303,8 @@ class FormPage:
             found = check_form(forms, experiment, self.wanted, self.request.user)
             rule, path = f"{action}::".split(":")[1:3]
             offered = found.fix_of(rule, path)
-            self.applied = found.fixes if action == FIX_ALL else [offered] if offered else []
+            shown = without_untouched(forms, found, touched_in(self.request.POST))
+            self.applied = shown.fixes if action == FIX_ALL else [offered] if offered else []
             for fix in self.applied:
                 content = fix.applied_to(content)
         original = self.wanted.cloned_from if self.wanted else None
@@ -320,9 +322,7 @@ class FormPage:
         return save_draft(request=self.wanted, version=given["version"] or 0, experiment=experiment, **how)
 
     def _experiment(self) -> Experiment | None:
-        self.forms.main.is_valid()
-        chosen: Experiment | None = self.forms.main.cleaned_data.get("experiment")
-        return chosen or (self.wanted.experiment if self.wanted else None)
+        return chosen_experiment(self.forms, self.wanted)
 
     def _changed(self, saved: Request, version: int) -> HttpResponse:
         """Report the effect of a change to a request past its draft that was at `version` before."""
