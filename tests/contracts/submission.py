@@ -10,8 +10,10 @@ Derive a test class from `SubmissionContract` and give it a class-scoped fixture
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -25,13 +27,17 @@ from apps.clusters.schedulers.base import (
     JobRecord,
     JobState,
     KnowsQueue,
+    OwnedJob,
     Scheduler,
     SchedulerError,
     SubmissionRefused,
     Submits,
+    SubmitsAsOwner,
 )
 
 QUICK, LONG = "#!/bin/sh\necho done\n", "#!/bin/sh\nsleep 600\n"
+#: Ends at once as task 0; other tasks go on.
+FIRST_QUICK = "#!/bin/sh\ntest $SLURM_ARRAY_TASK_ID = 0 || sleep 600\n"
 NOWHERE = "nowhere-at-all"
 
 
@@ -55,6 +61,17 @@ class Harness(Protocol):
         ...
 
 
+class SendsAsOwner(Sends, SubmitsAsOwner, Protocol):
+    """A scheduler to which jobs can be sent, also as other users."""
+
+
+class OwnerHarness(Harness, Protocol):
+    """How the contract drives one scheduler that submits as other users."""
+
+    scheduler: SendsAsOwner
+    owner: str
+
+
 def job(harness: Harness, script: str = QUICK, tasks: int = 2) -> BatchJob:
     """A job that runs one task at a time, so that others wait while it does."""
     return BatchJob(
@@ -68,6 +85,34 @@ def job(harness: Harness, script: str = QUICK, tasks: int = 2) -> BatchJob:
         most_at_once=1,
         directory=harness.directory,
     )
+
+
+def owned_job(harness: OwnerHarness, first_id: str, task: int | None) -> OwnedJob:
+    """A quick job to submit once more as its owner."""
+    return OwnedJob(
+        name=f"retry.{uuid4().hex}",
+        owner=harness.owner,
+        first_id=first_id,
+        script=QUICK.encode(),
+        environment=b"COLOUR=red\0",
+        task=task,
+        time_limit_seconds=900,
+        memory_bytes=40_000_000,
+        directory=harness.directory,
+    )
+
+
+def submit_once_over(harness: OwnerHarness, job: OwnedJob) -> str:
+    """Submit a job as its owner; wait while the first one is there. Slurm shows it as completing for a moment."""
+    ids: list[str] = []
+
+    def is_accepted() -> bool:
+        with suppress(SubmissionRefused):
+            ids.append(harness.scheduler.submit_as_owner(job))
+        return bool(ids)
+
+    harness.until(is_accepted)
+    return ids[0]
 
 
 def waiting(harness: Harness, spool_id: str) -> Counter[CurrentState]:
@@ -182,3 +227,45 @@ class SubmissionContract:
     def test_no_id_is_taken_for_an_option(self, harness: Harness, word: str) -> None:
         with pytest.raises(SchedulerError):
             getattr(harness.scheduler, word)("--all")
+
+
+class OwnerSubmissionContract:
+    """The tests of those that submit as other users."""
+
+    @pytest.fixture
+    def harness(self) -> OwnerHarness:
+        """Return the harness of the adapter under test."""
+        raise NotImplementedError
+
+    def test_a_task_runs_again_under_its_number_once_it_has_ended(self, harness: OwnerHarness) -> None:
+        scheduler = harness.scheduler
+        first_id = scheduler.submit(job(harness, FIRST_QUICK, tasks=3))
+        harness.until(lambda: bool(ended(harness, first_id)))
+        finished = set(ended(harness, first_id))
+        there = sorted({"0", "1", "2"} - finished)
+        assert there, "the array still has tasks"
+
+        for task in there:
+            with pytest.raises(SubmissionRefused, match=f"{first_id}_{task} is queued or runs"):
+                scheduler.submit_as_owner(owned_job(harness, first_id, int(task)))
+        scheduler.submit_as_owner(owned_job(harness, first_id, int(finished.pop())))
+
+        scheduler.cancel(first_id)
+        for task in there:
+            retry = submit_once_over(harness, owned_job(harness, first_id, int(task)))
+            harness.until(partial(ended, harness, retry))
+            assert states(harness, retry) == {task: JobState.COMPLETED}
+            (record,) = ended(harness, retry).values()
+            assert (record.job_id, record.user) == (f"{retry}_{task}", harness.owner)
+
+    def test_a_job_without_tasks_runs_again_without_one(self, harness: OwnerHarness) -> None:
+        scheduler = harness.scheduler
+        first_id = scheduler.submit_as_owner(owned_job(harness, "1", None))
+        with pytest.raises(SubmissionRefused, match=f"{first_id} is queued or runs"):
+            scheduler.submit_as_owner(owned_job(harness, first_id, None))
+        harness.until(lambda: bool(ended(harness, first_id)))
+
+        retry = submit_once_over(harness, owned_job(harness, first_id, None))
+
+        harness.until(lambda: bool(ended(harness, retry)))
+        assert [record.job_id for record in ended(harness, retry).values()] == [retry]

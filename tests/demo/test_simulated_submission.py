@@ -10,9 +10,20 @@ from pathlib import Path
 import pytest
 
 from apps.clusters.schedulers.base import JobState, OwnedJob, SchedulerError, SubmissionRefused
-from apps.clusters.schedulers.simulated import Simulated, open_accounting
+from apps.clusters.schedulers.simulated import Simulated, add_records, open_accounting
 from apps.demo.simulation.simulator import Config, Simulator
-from tests.contracts.submission import LONG, Harness, SubmissionContract, ended, job, states, waiting
+from tests.contracts.submission import (
+    LONG,
+    Harness,
+    OwnerHarness,
+    OwnerSubmissionContract,
+    SubmissionContract,
+    ended,
+    job,
+    owned_job,
+    states,
+    waiting,
+)
 
 
 class SimulatedHarness:
@@ -25,6 +36,7 @@ class SimulatedHarness:
         self.scheduler = Simulated("sim", {"dir": str(directory)})
         self.spool_directory = directory / "spool"
         self.directory = "/data"
+        self.owner = "novapro"
         self.now = time.time()
         self.simulator = Simulator(self.config, self.now)
         self.go_on()
@@ -54,6 +66,14 @@ class TestSimulatedSubmission(SubmissionContract):
     @classmethod
     def harness(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
         harness = SimulatedHarness(tmp_path_factory.mktemp("sent"), pace=500, calm=True)
+        yield harness
+        harness.simulator.close()
+
+
+class TestSimulatedOwnerSubmission(OwnerSubmissionContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> Iterator[OwnerHarness]:
+        harness = SimulatedHarness(tmp_path, pace=20, calm=True)
         yield harness
         harness.simulator.close()
 
@@ -143,10 +163,29 @@ def test_failed_job_of_a_user_runs_again_as_the_user(harness):
     owned = OwnedJob("retry.1", "novapro", first, script, environment, account="nova", memory_bytes=2**31)
     with pytest.raises(SubmissionRefused):
         harness.scheduler.submit_as_owner(owned)  # the first one is still there
-    retry = harness.scheduler.submit_as_owner(replace(owned, task=0))  # a task that has ended, of an array that has not
+    with pytest.raises(SubmissionRefused):
+        harness.scheduler.submit_as_owner(replace(owned, task=0))
+    harness.until(lambda: "0" in ended(harness, first))
+    retry = harness.scheduler.submit_as_owner(replace(owned, task=0))
     assert harness.scheduler.find_submitted("retry.1") == retry
     harness.until(lambda: ended(harness, retry))
     (record,) = ended(harness, retry).values()
     assert (record.user, record.account, record.work_dir) == ("novapro", "nova", "/home/novapro/production/reco")
     assert not Simulated("sim", {"dir": "x"}).submits_as_owner
     assert Simulated("sim", {"dir": "x", "owners": "yes"}).submits_as_owner
+
+
+def test_task_whose_node_was_lost_is_there_until_its_next_attempt_ends(harness):
+    first = harness.scheduler.submit(job(harness, LONG, tasks=2))
+    harness.until(lambda: bool(ended(harness, first)))
+    (record,) = ended(harness, first).values()
+    _, _, task = record.job_id.partition("_")
+    with harness.simulator.store as store:
+        store.execute("DELETE FROM attempt")
+        add_records(store, [replace(record, state=JobState.NODE_FAIL)])
+    with pytest.raises(SubmissionRefused):
+        harness.scheduler.submit_as_owner(owned_job(harness, first, int(task)))
+
+    with harness.simulator.store as store:
+        add_records(store, [replace(record, attempt=2)])
+    assert harness.scheduler.submit_as_owner(owned_job(harness, first, int(task)))

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tarfile
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from apps.jobs.models import Job
 from apps.submission.domain.retrying.batches import counts_of, plan_batch
 from apps.submission.models import RetryJob
 from apps.submission.tasks import release_retries, send_to
+from tests.clusters.test_slurm_submission import SlurmHarness
+from tests.contracts.submission import OwnerSubmissionContract
 from tests.end_to_end.test_submission_slurm import Portal, kill_midway
 from tests.factories import people
 from tests.factories.archive import archive_all
@@ -140,6 +143,17 @@ def test_jobs_of_others_run_again_as_their_owner_once(slurm, cluster, place, nov
     for task in ("3", "5"):
         assert (place / f"ran-{task}").read_text().splitlines() == [f"{OWNER} two words {task} a b"] * 2
     assert set(Job.objects.filter(spool_id__in=[each for each, _ in retries]).values_list("user", flat=True)) == {OWNER}
+
+
+@dataclass
+class SlurmOwnerHarness(SlurmHarness):
+    owner: str = OWNER
+
+
+class TestSlurmOwnerSubmission(OwnerSubmissionContract):
+    @pytest.fixture
+    def harness(self, slurm, cluster, place):
+        return SlurmOwnerHarness(adapter_of(cluster), slurm.state_dir, str(place))
 
 
 def owned_job(**fields):

@@ -136,12 +136,13 @@ class Simulated:
         return self._queue(job)
 
     def submit_as_owner(self, job: OwnedJob) -> str:
-        """Queue a job of another user once more. Raises as `submit`, also while the first one is queued or runs.
+        """Queue a job of another user once more, a task under its number in a new array.
 
-        Of an array only the task has ended: others of it may still be there.
+        Raises as `submit`, also while the first one is queued or runs. Other tasks of its array may run.
         """
-        if job.task is None and job.first_id in {str(row.spool_id) for row in self.current_jobs()}:
-            raise SubmissionRefused(f"{job.first_id} is queued or runs")
+        if self._is_there(job.first_id, job.task):
+            first_id = job.first_id if job.task is None else f"{job.first_id}_{job.task}"
+            raise SubmissionRefused(f"{first_id} is queued or runs")
         pairs = [pair.partition(b"=") for pair in job.environment.split(b"\0") if pair]
         retry = BatchJob(
             name=job.name,
@@ -154,14 +155,31 @@ class Simulated:
             account=job.account,
             partition=job.partition,
         )
-        return self._queue(retry, owner=job.owner)
+        return self._queue(retry, owner=job.owner, first_task=job.task)
 
-    def _queue(self, job: BatchJob, owner: str = "") -> str:
+    def _is_there(self, first_id: str, task: int | None) -> bool:
+        """Return whether a job is queued or runs. `task` is its number in the array `first_id`, None if it has none."""
+        with self._opened() as store:
+            current = {str(row[0]) for row in _state(store, "current") or ()}
+            unread = "SELECT 1 FROM sent WHERE spool_id = ? AND taken IS NULL"
+            is_unread = store.execute(unread, (first_id,)).fetchone() is not None
+            if is_unread or task is None or first_id not in current:
+                return is_unread or first_id in current
+
+            # The queue lists arrays: the task has ended if accounting has its end, unless it was requeued.
+            query = "SELECT record FROM attempt WHERE raw_id IN (?, ?) ORDER BY attempt"
+            rows = store.execute(query, (int(first_id), int(first_id) + task + 1)).fetchall()
+        records = [json.loads(text) for (text,) in rows]
+        states = [record["state"] for record in records if record["job_id"] == f"{first_id}_{task}"]
+        return not states or states[-1] == JobState.NODE_FAIL
+
+    def _queue(self, job: BatchJob, *, owner: str = "", first_task: int | None = 0) -> str:
+        """Store a job for the next step. `first_task` is its lowest number in its array, None if it is no array."""
         with self._opened("rw") as store:
             last = store.execute("SELECT spool_id, job FROM sent ORDER BY spool_id DESC LIMIT 1").fetchone()
             spool_id = last[0] + json.loads(last[1])["tasks"] if last else FIRST_SENT_ID
             now = max(datetime.now(UTC).timestamp(), _state(store, "done") or 0.0)
-            values = (spool_id, job.name, now, json.dumps({**asdict(job), "owner": owner}))
+            values = (spool_id, job.name, now, json.dumps({**asdict(job), "owner": owner, "first_task": first_task}))
             store.execute("INSERT INTO sent (spool_id, name, submitted, job) VALUES (?, ?, ?, ?)", values)
         return str(spool_id)
 

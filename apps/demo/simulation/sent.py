@@ -24,7 +24,7 @@ _ROWS = "SELECT spool_id, submitted, job, taken FROM sent"
 
 @dataclass(frozen=True)
 class Sent:
-    """One submitted job array with its planned attempts; `held` tasks wait without an end."""
+    """One submitted job or array with its planned attempts; `held` tasks wait without an end."""
 
     submission: Submission
     script: str = field(repr=False)
@@ -74,8 +74,9 @@ class SentJobs:
         values = json.loads(job)
         campaign = _campaign(values)
         tasks, planned = values["tasks"], []
+        first_task = values.get("first_task", 0)
         for task in range(tasks):
-            job_id = f"{spool_id}_{task}"
+            job_id = str(spool_id) if first_task is None else f"{spool_id}_{first_task + task}"
             random = random_of(self.runs.seed, "sent", job_id)
             queued = int(max(taken or now or 0, submitted)) + 2 + int(random.expovariate(1 / 120) / self.runs.pace)
             raw_id = raw_id_of(spool_id, task, tasks)
@@ -84,7 +85,8 @@ class SentJobs:
         commands = [each for each in self.store.execute(query, (now, spool_id)).fetchall() if each[0] is not None]
         attempts, held = _planned(planned, commands, values.get("most_at_once") or 0)
         name, comment = values["name"], values["comment"]
-        submission = Submission(spool_id, int(submitted), campaign, tasks, True, tuple(attempts), name, comment)
+        is_array = first_task is not None
+        submission = Submission(spool_id, int(submitted), campaign, tasks, is_array, tuple(attempts), name, comment)
         return Sent(submission, values["script"], _variables(values, campaign), held, is_new=taken is None)
 
 
