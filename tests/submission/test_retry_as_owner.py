@@ -13,12 +13,13 @@ from apps.clusters.schedulers.base import SchedulerError
 from apps.clusters.schedulers.environment import pack
 from apps.core.errors import InvalidTransition
 from apps.diagnosis.models import Verdict
+from apps.jobs.models import Job
 from apps.submission.domain.debugging.bundle import debug_bundle
 from apps.submission.domain.retrying.batches import counts_of, dry_run, may_change, plan_batch
 from apps.submission.domain.retrying.bundle import retry_bundle
 from apps.submission.domain.retrying.eligibility import Limits, examine
 from apps.submission.domain.retrying.offers import retry_offer
-from apps.submission.domain.retrying.owned import owned_job, send_owned
+from apps.submission.domain.retrying.owned import note_owned, owned_job, send_owned
 from apps.submission.domain.retrying.release import advance_batch
 from apps.submission.domain.submissions import clusters_to_look_at
 from apps.submission.enums import LeftOut
@@ -227,3 +228,55 @@ def test_pages_say_as_whom_jobs_run(client, lost, approver):
     batch.jobs.update(state="released", spool_id="901")
     page = client.get(batch.get_absolute_url()).content.decode()
     assert '<span class="mono">901</span> as' in page
+
+
+@pytest.fixture
+def retried(lost, alps, nova, approver):
+    """Retry a failed job as its owner; return the batch, the failed job and the finished retry."""
+    failed = lost().job
+    batch = plan_batch(source=failed, by=approver, at=LATER)
+    batch.jobs.update(state="released", spool_id="901", sending_at=LATER)
+    times = {"submitted_at": LATER, "started_at": LATER, "ended_at": LATER}
+    (retry,) = jobs.store(alps, jobs.record(901, **times, user="alice", job_id="901_3", state="completed"))
+    Job.objects.filter(pk=retry.pk).update(experiment=nova)
+    note_owned(cluster=alps)
+    return batch, failed, retry
+
+
+def link(job):
+    """Return a link to a job in the HTML of a page."""
+    return f'<a class="mono" href="{job.get_absolute_url()}">{job.job_id}</a>'
+
+
+def test_failed_job_batch_and_retry_link_to_each_other(retried, approver, browse):
+    batch, failed, retry = retried
+    client = browse(approver)
+    batch_page = text_of(client.get(batch.get_absolute_url()))
+    assert link(failed) in batch_page
+    assert f"{link(retry)} as alice" in batch_page
+    assert f"retried as {link(retry)}" in text_of(client.get(failed.get_absolute_url()))
+    assert f"retry of {link(failed)}" in text_of(client.get(retry.get_absolute_url()))
+
+
+def test_job_that_succeeded_at_its_retry_offers_none(retried, lost, approver, browse):
+    _, failed, _ = retried
+    client = browse(approver)
+    assert "Retry…" not in text_of(client.get(failed.get_absolute_url()))
+    assert "Retry…" in text_of(client.get(lost(78).job.get_absolute_url()))
+
+
+def test_links_follow_no_recycled_id(retried, alps, nova, approver, browse):
+    _, failed, retry = retried
+    earlier = failed.submitted_at - timedelta(days=30)
+    times = {"submitted_at": earlier, "started_at": earlier, "ended_at": earlier}
+    (old,) = jobs.store(alps, jobs.record(901, **times, user="alice", job_id="901_3", state="completed"))
+    Job.objects.filter(pk=old.pk).update(experiment=nova)
+    client = browse(approver)
+    assert "retry of" not in text_of(client.get(old.get_absolute_url()))
+    assert f"retried as {link(retry)}" in text_of(client.get(failed.get_absolute_url()))
+
+
+def test_batch_says_who_can_cancel_jobs_that_run_as_their_owner(lost, approver, browse):
+    batch = plan_batch(source=lost().job, by=approver, at=LATER)
+    page = text_of(browse(approver).get(batch.get_absolute_url()))
+    assert "Only their owner can cancel jobs that run as a user" in page

@@ -23,6 +23,7 @@ from apps.jobs.models import Job
 from apps.production.models import Request
 from apps.statusboard.domain.outages import ServiceOutage, outages_during
 from apps.submission.domain.debugging.rerun import debug_runs_of, debugged_by
+from apps.submission.domain.retrying.links import find_retried_job, find_retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
         "siblings": array_siblings(job),
         "runs": debug_runs_of(job),
         "debug_of": debugged_by(job),
+        "retry": find_retry(diagnosis.verdict) if diagnosis.verdict else None,
+        "retry_of": find_retried_job(job),
         "archived": archived,
     }
     if archived:

@@ -23,6 +23,7 @@ from apps.statusboard.models import Incident
 from apps.submission.domain.retrying import batches
 from apps.submission.domain.retrying.bundle import retry_bundle
 from apps.submission.domain.retrying.eligibility import MOST_JOBS, DryRun, Limits, Source
+from apps.submission.domain.retrying.links import finished_retries
 from apps.submission.domain.retrying.offers import offer_of
 from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER, BatchState, LeftOut, RetryState
 from apps.submission.models import RetryBatch
@@ -149,7 +150,9 @@ def retry_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     states = {str(each): each for each in RetryState}
     if state := read_query(request, "state", states.get, expected=f"one of {', '.join(states)}"):
         jobs = jobs.filter(state=state)
-    page = Paginator(jobs.select_related("job__cluster", "submission__request"), PAGE_SIZE)
+    paginator = Paginator(jobs.select_related("job__cluster", "submission__request"), PAGE_SIZE)
+    page = paginator.get_page(request.GET.get("page"))
+    retries = finished_retries(page.object_list)
     events = events_of(batch.source or batch).filter(kind__startswith="retry.", data__batch=batch.pk)
     counts = batches.counts_by_batch([batch]).get(batch.pk, {})
     context = {
@@ -161,7 +164,9 @@ def retry_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "is_open": batch.state in {BatchState.RELEASING, BatchState.STOPPED},
         "goes_on": batch.state in {BatchState.RELEASING, BatchState.RELEASED} or counts.get(RetryState.RELEASED),
         "may_change": batches.may_change(request.user, batch),
-        "page": page.get_page(request.GET.get("page")),
+        "page": page,
+        "rows": [(row, retries.get(row.pk)) for row in page],
+        "as_owner": batch.jobs.filter(as_owner=True).exists(),
         "states": [(name, label, counts[name]) for name, label in RetryState.choices if name in counts],
         "state": state or "",
         "events": events,
