@@ -11,12 +11,13 @@ from redis.exceptions import RedisError
 from apps.clusters.schedulers.environment import pack
 from apps.diagnosis.domain.causes import mark_dirty, recount_dirty_hours
 from apps.diagnosis.domain.impact.recount import recount_impact
-from apps.diagnosis.models import FailureGroup
+from apps.diagnosis.models import FailureGroup, Verdict
 from apps.jobs.domain.records import hour_of
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
 from apps.submission.domain.retrying import batches, offers
 from apps.submission.domain.retrying.offers import retry_offer
+from apps.submission.domain.retrying.release import advance_batch
 from tests.factories import archive, clusters, jobs, statusboard
 from tests.factories.verdicts import verdict
 from tests.pages import text_of
@@ -138,3 +139,15 @@ def test_offer_is_kept_for_a_minute_and_until_a_batch_begins(pages, outage, shif
     for name in ("get", "set"):
         monkeypatch.setattr(cache, name, mock.Mock(side_effect=RedisError))
     assert [offered(), offered()] == [(0, 3), (0, 4)]
+
+
+def test_retry_as_owner_waits_for_a_service_that_its_stage_needs(pages, outage, shifter, now):
+    """The job failed because of its host: its retry would fail because of the service."""
+    read = pages(shifter, owners=True, others=0)
+    Verdict.objects.update(service="")
+    assert "Start 3 jobs once samweb is up…" in read()["group"]
+    batch = batches.plan_batch(source=FailureGroup.objects.get(), by=shifter, at=now)
+    assert advance_batch(batch=batch, at=now) == 0
+
+    close_incident(incident=outage, by=shifter, at=now, reason="It answers.")
+    assert advance_batch(batch=batch, at=now) == 3

@@ -92,10 +92,10 @@ def submission_of(job: Job) -> tuple[bytes, Mapping[str, str]]:
 
 def needed_services(job: Job) -> list[Service]:
     """Return the services that the job's stage needs, and the service of its cluster."""
-    return list(Service.objects.filter(pk__in=_needed_by([job])[job.pk]))
+    return list(Service.objects.filter(pk__in=services_needed_by([job])[job.pk]))
 
 
-def _needed_by(jobs: Sequence[Job]) -> dict[int, set[int]]:
+def services_needed_by(jobs: Sequence[Job]) -> dict[int, set[int]]:
     """Return the ids of the services that each job's stage needs, and of its cluster's service, by id of the job.
 
     The job's owner controls the environment that names the stage, so only requests of the job's experiment count.
@@ -118,7 +118,7 @@ def outages_during_job(job: Job) -> list[Outage]:
 
 def outages_during_jobs(jobs: Sequence[Job]) -> dict[int, list[Outage]]:
     """Return the outages during each of these jobs, by id of the job, in a constant number of queries."""
-    needed = _needed_by(jobs)
+    needed = services_needed_by(jobs)
     ran = {
         job.pk: Exposure(needed[job.pk], job.started_at, max(job.started_at, job.ended_at))
         for job in jobs

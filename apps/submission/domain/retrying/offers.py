@@ -10,8 +10,10 @@ from django.core.cache import cache
 from django.utils.functional import cached_property
 
 from apps.accounts.models import User
+from apps.diagnosis.domain.facts import services_needed_by
 from apps.statusboard.domain.board import Disruption, disruptions
 from apps.statusboard.enums import State
+from apps.statusboard.models import Service
 from apps.submission.domain.retrying.batches import ATTEMPTS, dry_run
 from apps.submission.domain.retrying.eligibility import DryRun, Limits, Source
 from apps.submission.enums import ONLY_BY_OWNER, LeftOut
@@ -25,9 +27,10 @@ SHOWN_SECONDS = 60
 class RetryOffer:
     """The numbers of a dry run, and the services that are down now.
 
-    Of the `jobs` to retry, `as_owner` are submitted as their owners; `services` counts them by the service that made
-    them fail. Only their owners can submit again the jobs of the `bundle`; the page of the dry run lists most of them
-    under `bundle_list`. `left_out` are the others by reason.
+    Of the `jobs` to retry, `as_owner` are submitted as their owners. `services` counts them by the services that they
+    wait for while one is down: the one that made them fail, and those that the stage of an owner's job needs. Only
+    their owners can submit again the jobs of the `bundle`; the page of the dry run lists most of them under
+    `bundle_list`. `left_out` are the others by reason.
     """
 
     jobs: int
@@ -35,7 +38,7 @@ class RetryOffer:
     bundle: int
     bundle_list: LeftOut
     left_out: Sequence[tuple[LeftOut, int]]
-    services: Mapping[str, int]
+    services: Mapping[frozenset[str], int]
     down: Collection[Disruption] = ()
 
     @cached_property
@@ -46,9 +49,10 @@ class RetryOffer:
             slugs.setdefault(row.service.slug, row.service.slug)
             slugs.setdefault(row.service.name.casefold(), row.service.slug)
         waits: Counter[str] = Counter()
-        for service, jobs in self.services.items():
-            if service in slugs:
-                waits[slugs[service]] += jobs
+        for services, jobs in self.services.items():
+            down = sorted(slugs[service] for service in services if service in slugs)
+            if down:
+                waits[down[0]] += jobs
         return waits
 
     @property
@@ -106,8 +110,22 @@ def _numbers_of(dry_run: DryRun) -> RetryOffer:
         bundle=len(dry_run.only_by_owner),
         bundle_list=max(ONLY_BY_OWNER, key=lambda reason: len(dry_run.left_out.get(reason, ()))),
         left_out=dry_run.reasons,
-        services=Counter(candidate.verdict.service.casefold() for candidate in dry_run.eligible),
+        services=_count_services(dry_run),
     )
+
+
+def _count_services(dry_run: DryRun) -> Counter[frozenset[str]]:
+    """Count the jobs to retry by the slugs, or names without case, of the services that they wait for."""
+    owned = [candidate.verdict.job for candidate in dry_run.eligible if candidate.submission is None]
+    needed = services_needed_by(owned)
+    slugs = dict(Service.objects.filter(pk__in=set().union(*needed.values())).values_list("pk", "slug"))
+
+    services: Counter[frozenset[str]] = Counter()
+    for candidate in dry_run.eligible:
+        names = {candidate.verdict.service.casefold()}
+        names |= {slugs[pk] for pk in needed.get(candidate.verdict.job_id, ())}
+        services[frozenset(names)] += 1
+    return services
 
 
 def _with_services(numbers: RetryOffer, at: datetime) -> RetryOffer:

@@ -11,6 +11,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.background import enqueue
 from apps.core.domain.workflow import move
 from apps.core.errors import InvalidFields, InvalidTransition, StaleState
+from apps.diagnosis.domain.facts import services_needed_by
 from apps.diagnosis.domain.groups import change_status
 from apps.diagnosis.enums import GroupStatus
 from apps.diagnosis.models import Verdict
@@ -98,11 +99,14 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     for reason, rows in found.left_out.items():
         _leave_out(batch, rows, LeftOut(reason).label)
     now, by_request, owned = outlook(at), defaultdict(list), []
+    needed = services_needed_by([one.verdict.job for one in found.eligible if one.submission is None])
     for one in found.eligible:
         if one.verdict.service and now.is_down(one.verdict.service):
             continue
         if one.submission is None:
-            owned.append(one)
+            # Whatever made the job fail, its retry would fail because of a service that is down now.
+            if needed[one.verdict.job_id].isdisjoint(now.down):
+                owned.append(one)
         else:
             by_request[one.submission.request].append(one)
     left = batch.step
