@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 _EVERY_SECONDS = 0.05
+#: More than a client needs that is cut off after a second, on a busy machine. Others wait for ever.
+PATIENCE_SECONDS = 30
 
 #: The head of a TLS record that holds a handshake message of 16 kB, and the head of that message: a ServerHello.
 TLS_HANDSHAKE = b"\x16\x03\x03\x40\x00" + b"\x02\x00\x3f\xfc"

@@ -13,7 +13,7 @@ from apps.diagnosis.domain.harvest import harvest_batch, queue_harvests
 from apps.diagnosis.engine import remote
 from apps.diagnosis.engine.tail import LogUnreadable
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
-from tests.dripping_server import BODY, HEADERS, TLS_HANDSHAKE, dripping
+from tests.dripping_server import BODY, HEADERS, PATIENCE_SECONDS, TLS_HANDSHAKE, dripping
 
 LOG = b"start\n[FATAL] Auth failed\n"
 
@@ -97,12 +97,10 @@ def test_end_of_a_large_log_is_fetched_and_keeps_its_offsets(harvested):
 )
 def test_what_is_no_log_is_said(harvested, server, monkeypatch, path, state, reason):
     monkeypatch.setattr(remote, "LIMIT_SECONDS", 0.3)
-    begun = time.monotonic()
     found = harvested(path)
     assert found[:2] == (state, "")
     assert reason in " ".join(found[2])
     assert "/secret" not in server.asked
-    assert time.monotonic() - begun < 2
 
 
 @pytest.mark.parametrize(("scheme", "beginning"), [("https", TLS_HANDSHAKE), ("http", HEADERS), ("http", BODY)])
@@ -114,7 +112,7 @@ def test_server_that_drips_is_cut_off_and_left_alone(monkeypatch, scheme, beginn
         for reason in ("not all of it arrived", "did not answer in time"):
             with pytest.raises(LogUnreadable, match=reason), remote.fetched(f"{server}/log", [server]):
                 pass
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < PATIENCE_SECONDS
 
 
 def test_server_that_is_not_listed_is_not_asked(harvested, server, settings):
