@@ -83,6 +83,13 @@ def test_columns_are_those_of_the_jobs(broken_host, at, shifter, nova):
     assert len(read_columns(Period(at - timedelta(days=1), at, [])).jobs.failed) == 0
 
 
+def test_jobs_without_a_stage_are_named_so(nova, at):
+    jobs.row(clusters.cluster(), 1, at=at - timedelta(hours=1), experiment=nova, stage="")
+    period = Period(at - timedelta(days=1), at)
+    (number,) = read_columns(period).stored["stage"]
+    assert text_of(period, "stage", int(number)) == "NOVA (no stage)"
+
+
 def test_values_link_to_the_list_of_their_jobs(broken_host, at, nova, shifter, rf):
     request = rf.get("/")
     request.user = shifter

@@ -145,7 +145,7 @@ def test_page_takes_notes_and_status_and_names_wrong_input(client, fail, shifter
     assert "muted until" in html
     assert "Auth failed" not in client.get(reverse("diagnosis:failures")).content.decode().partition("<main")[2]
     assert ">Unmute</button>" in html
-    client.post(act, {"do": "known"})
+    assert "Group unmuted." in client.post(act, {"do": "known"}, follow=True).content.decode()
     group.refresh_from_db()
     assert (group.status, group.muted_until) == ("known", None)
 

@@ -200,8 +200,10 @@ def act(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     found, form = _group(request, pk), GroupForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
+            action = form.cleaned_data["do"]
+            unmutes = action == GroupStatus.KNOWN and found.status == GroupStatus.MUTED
             _do(found, form, request.user)
-            messages.success(request, form.DONE[form.cleaned_data["do"]])
+            messages.success(request, "Group unmuted." if unmutes else form.DONE[action])
             return redirect(found)
     found.refresh_from_db()
     form.data = {**request.POST.dict(), "seen_at": found.status_at.isoformat()}

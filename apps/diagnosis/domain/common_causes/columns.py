@@ -26,7 +26,9 @@ TEXTS = {
     """,
     "CPU model": "j.cpu_model",
     "release": "j.release",
-    "stage": "coalesce((SELECT key FROM accounts_experiment WHERE id = j.experiment_id), '') || ' ' || j.stage",
+    "stage": """coalesce((SELECT key FROM accounts_experiment WHERE id = j.experiment_id), '') || ' '
+        || coalesce(nullif(j.stage, ''), '(no stage)')
+    """,
     "user": "j.user",
 }
 #: Attributes that are IDs already, whose texts are looked up for what is found only.
