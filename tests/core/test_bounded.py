@@ -73,3 +73,15 @@ def test_other_threads_go_on_while_a_pattern_backtracks(pool):
 def test_its_process_knows_no_secret(pool, monkeypatch):
     monkeypatch.setenv("SECRET_KEY", "x")
     assert BoundedPool().call(os.getenv, "SECRET_KEY", seconds=5) is None
+
+
+def test_closed_pool_leaves_no_process_and_starts_again():
+    pool = BoundedPool()
+    first = pool.call(os.getpid, seconds=30)
+
+    pool.close()
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+    assert pool.call(os.getpid, seconds=30) != first
+    pool.close()

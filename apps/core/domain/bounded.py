@@ -4,6 +4,7 @@ For what no one can bound in advance, such as a lexer or an alignment: a thread 
 expression that backtracks holds the interpreter, and so every thread of a web worker.
 """
 
+import atexit
 import os
 import resource
 import signal
@@ -38,6 +39,13 @@ class BoundedPool:
 
     def __init__(self) -> None:
         self._reset()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Kill the processes that wait for work, if this process started them."""
+        if self._owner == os.getpid():
+            while self._idle:
+                self._idle.pop().kill()
 
     def call(self, function: Callable[..., T], *arguments: Any, seconds: float) -> T:
         """Return what the module-level `function` returns for these picklable arguments.
