@@ -152,7 +152,7 @@ def retry_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         jobs = jobs.filter(state=state)
     paginator = Paginator(jobs.select_related("job__cluster", "submission__request"), PAGE_SIZE)
     page = paginator.get_page(request.GET.get("page"))
-    retries = finished_retries(page.object_list)
+    retries = finished_retries(list(page))
     events = events_of(batch.source or batch).filter(kind__startswith="retry.", data__batch=batch.pk)
     counts = batches.counts_by_batch([batch]).get(batch.pk, {})
     context = {
