@@ -5,6 +5,7 @@ A summary is a sentence with a full stop; a reason is a phrase without one.
 
 import signal
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from apps.clusters.schedulers.base import JobState
@@ -70,6 +71,12 @@ LOG_SHRANK = "Log was truncated while it was read"
 LOG_REPLACED = "Log was removed or replaced while it was read: what it was before is shown"
 LOG_POSTED = "Read from the end of the log that the job posted"
 ANALYSIS_FAILED = "Log analysis failed: internal error of the portal"
+
+
+def log_read_before(at: datetime | None) -> str:
+    """Return that a log cannot be read now, and when what is used instead was read."""
+    when = f" on {at.astimezone(UTC):%-d %b %Y %H:%M} UTC" if at else " before"
+    return f"Log can no longer be read: what was read of it{when} is used"
 
 
 def next_step(kind: VerdictKind, jobs: int, succeeded: int) -> str:

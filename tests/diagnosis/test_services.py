@@ -1,6 +1,7 @@
 """Harvests: queued, read, tried again, broken off; verdicts: stored, replaced, corrected."""
 
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 from django.db import IntegrityError, OperationalError, transaction
@@ -22,6 +23,7 @@ from apps.diagnosis.domain.harvest import (
     reanalyse_log,
     requeue_overdue,
 )
+from apps.diagnosis.domain.log_windows import log_view
 from apps.diagnosis.domain.verdicts import assign_experiments, override_verdict
 from apps.diagnosis.engine import diagnose as diagnose_module
 from apps.diagnosis.engine.tail import LogUnreadable
@@ -139,6 +141,71 @@ def test_missing_log_is_looked_for_three_times(make_job, at):
 def queued(job, at) -> LogHarvest:
     queue_harvests(job_ids=[job.pk], at=at)
     return LogHarvest.objects.get(job=job)
+
+
+def reanalyse_without_log(job, at, by) -> LogHarvest:
+    """Re-analyse a job until its missing log is no longer retried; return its harvest."""
+    row = reanalyse_log(job=job, by=by, at=at)
+    while row.state == HarvestState.QUEUED:
+        harvest_log(harvest=row, at=at)
+        row.refresh_from_db()
+    return row
+
+
+def stored(job) -> tuple[list, list]:
+    """Return excerpts and evidence of a job."""
+    return (
+        list(LogExcerpt.objects.filter(harvest__job=job).order_by("pk").values()),
+        list(Evidence.objects.filter(harvest__job=job).order_by("offset").values_list("pattern", "offset", "text")),
+    )
+
+
+@pytest.mark.parametrize("error", [None, LogUnreadable("stale file handle")])
+def test_what_was_read_of_a_log_stays_when_the_log_is_gone(error, make_job, at, roots, shifter, monkeypatch):
+    job = make_job(log=FATAL)
+    harvest(job, at)
+    before = stored(job)
+    if error:
+        monkeypatch.setattr(analyses, "open_own_log", Mock(side_effect=error))
+    else:
+        (roots / "1.out").unlink()
+
+    later = at + timedelta(days=2)
+    row = reanalyse_without_log(job, later, shifter)
+
+    assert stored(job) == before
+    assert (row.state, row.attempts, row.harvested_at) == ("done", 3, at)
+    verdict = Verdict.objects.get()
+    assert (verdict.verdict, verdict.cause) == ("service", "XRD-AUTH")
+    reasons = [reason["text"] for reason in verdict.reasons]
+    assert any(("stale file handle" if error else "no such file") in text for text in reasons)
+    words = f"what was read of it on {at:%-d %b %Y %H:%M} UTC is used"
+    assert f"Log can no longer be read: {words}" in reasons
+    assert log_view(job).lines[-1].line.text == "    [FATAL] Auth failed"
+
+
+def test_cause_before_the_excerpt_of_a_log_that_is_gone_stays(make_job, at, roots, shifter):
+    job = make_job(log=FATAL + "more\n" * 20_000)
+    harvest(job, at)
+    verdict, before = Verdict.objects.values().get(), stored(job)
+    assert before[0][0]["first_offset"] > before[1][-1][1]
+    (roots / "1.out").unlink()
+    row = reanalyse_without_log(job, at + timedelta(days=2), shifter)
+    assert (row.state, row.harvested_at) == ("done", at)
+    assert "no such file" in row.last_error
+    assert (Verdict.objects.values().get(), stored(job)) == (verdict, before)
+
+
+def test_log_that_is_back_is_read_again(make_job, at, roots, shifter):
+    job = make_job(log=FATAL)
+    harvest(job, at)
+    (roots / "1.out").unlink()
+    reanalyse_without_log(job, at + timedelta(days=1), shifter)
+    (roots / "1.out").write_text("std::bad_alloc\n")
+    row = reanalyse_without_log(job, at + timedelta(days=2), shifter)
+    assert row.harvested_at == at + timedelta(days=2)
+    assert bytes(LogExcerpt.objects.get().data) == b"std::bad_alloc\n"
+    assert not any("no longer" in reason["text"] for reason in Verdict.objects.get().reasons)
 
 
 def test_log_that_comes_late_is_read(make_job, at, roots):

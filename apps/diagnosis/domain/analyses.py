@@ -77,7 +77,7 @@ class Context:
 class ReadResult:
     """Result of reading one log: a block of it and what was found before that, or an error.
 
-    `change` says how the log changed while it was read, `is_excerpt` whether what was stored of it was read instead.
+    `change` says how the log changed while it was read; `excerpt` is what was stored of it, if that was read instead.
     """
 
     stream: Stream
@@ -86,12 +86,15 @@ class ReadResult:
     before: Survey | None = None
     error: LogError | None = None
     change: str = ""
-    is_excerpt: bool = False
+    excerpt: LogExcerpt | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Excerpts, evidence and phases of a harvest, unsaved. Without `phases`, those stay as they are stored."""
+    """Excerpts, evidence and phases of a harvest, unsaved, and the stored excerpts that stay.
+
+    Without `phases`, those stay as they are stored.
+    """
 
     excerpts: Sequence[LogExcerpt]
     evidence: Sequence[Evidence]
@@ -112,6 +115,8 @@ class Outcome:
     content: Content | None = None
     decision: Decision | None = None
     needs_survey: bool = False
+    #: Whether a log itself was read, and not only what was stored of it.
+    is_read: bool = True
 
     @property
     def size_bytes(self) -> int:
@@ -164,8 +169,9 @@ def failure(harvest: LogHarvest, error: Exception) -> Outcome:
 
 
 def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, whole: bool = False) -> ReadResult:
-    """Read a log; if that fails what the job posted of it, or its excerpt if a later attempt has written to the file.
+    """Read a log; if that fails what the job posted of it, or what was stored of it.
 
+    Nothing is read of a log that the portal may no longer read.
     Of a log beyond 64 MB the end is read, and the beginning or, with `whole`, all of it is looked through.
     """
     job, before, change = harvest.job, None, ""
@@ -189,9 +195,10 @@ def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, w
         if posted:
             return ReadResult(stream, path, block=posted_block(posted), change=wording.LOG_POSTED)
         excerpt = harvest.excerpts.filter(stream=stream, path=path).first()
-        if excerpt is None or not isinstance(error, LogOverwritten):
+        if excerpt is None or isinstance(error, LogRefused):
             return ReadResult(stream, path, error=error)
-        return ReadResult(stream, path, block=replace(block_of(excerpt), stream=stream), is_excerpt=True)
+        words = wording.log_read_before(harvest.harvested_at)
+        return ReadResult(stream, path, block=block_of(excerpt), error=error, change=words, excerpt=excerpt)
     return ReadResult(stream, path, block=block, before=before, change=change)
 
 
@@ -209,9 +216,11 @@ def _joined(errors: Sequence[LogError]) -> str:
 
 
 def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]) -> Outcome:
-    """Judge what was read."""
+    """Judge what was read; what is stored stays if some of it cannot be read again."""
     job = harvest.job
     errors = [one.error for one in read if one.error]
+    if _has_evidence_before_excerpts(harvest, read):
+        return Outcome(harvest, HarvestState.DONE, _joined(errors), is_read=False)
     blocks = [one.block for one in read if one.block]
     problems = [*(str(error) for error in errors), *(one.change for one in read if one.change)]
     reasons = [Reason(ReasonKind.LOG, clean_text(problem)) for problem in problems]
@@ -228,8 +237,8 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
         surveys={one.stream: one.before for one in read if one.before},
     )
     found = with_novel_lines(found, job, blocks)
-    excerpts = [excerpt_of(harvest, one.path, one.block) for one in read if one.block]
-    logs = [one.block for one in read if one.block and not one.is_excerpt]
+    excerpts = [one.excerpt or excerpt_of(harvest, one.path, one.block) for one in read if one.block]
+    logs = [one.block for one in read if one.block and not one.excerpt]
     # A completed job without a known error gets no verdict.
     is_judged = job.state != JobState.COMPLETED or found.verdict.category is not Category.UNKNOWN
     return Outcome(
@@ -239,6 +248,15 @@ def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]
         content=Content(excerpts, evidence_of(harvest, found), phases_in_logs(job, logs, markers) if logs else None),
         decision=Decision.of(job, found.verdict, blocks) if is_judged else None,
         needs_survey=any(one.block and one.before and not one.before.reaches(one.block) for one in read),
+        is_read=bool(logs) or not blocks,
+    )
+
+
+def _has_evidence_before_excerpts(harvest: LogHarvest, read: Sequence[ReadResult]) -> bool:
+    """Return whether known errors were found in a part of a log that is gone and of which no excerpt is stored."""
+    excerpts = [one.excerpt for one in read if one.excerpt]
+    return any(
+        harvest.evidence.filter(stream=excerpt.stream, offset__lt=excerpt.first_offset).exists() for excerpt in excerpts
     )
 
 

@@ -170,7 +170,9 @@ def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]
         if one.wait_seconds:
             harvest.due_at = at + timedelta(seconds=one.wait_seconds)
         else:
-            harvest.harvested_at, harvest.interrupted = at, False
+            harvest.interrupted = False
+            if one.is_read:
+                harvest.harvested_at = at
     LogHarvest.objects.bulk_create(
         [one.harvest for one in outcomes],
         update_conflicts=True,  # all are there, and locked: an update of many rows
@@ -189,9 +191,11 @@ def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]
 def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
     """Replace excerpts, evidence and phases, and store verdicts."""
     read = {one.harvest.pk: one.content for one in outcomes if one.content}
-    LogExcerpt.objects.filter(harvest__in=read).delete()
+    excerpts = [row for content in read.values() for row in content.excerpts]
+    stored = [row.pk for row in excerpts if row.pk]
+    LogExcerpt.objects.filter(harvest__in=read).exclude(pk__in=stored).delete()
     Evidence.objects.filter(harvest__in=read).delete()
-    LogExcerpt.objects.bulk_create([row for content in read.values() for row in content.excerpts])
+    LogExcerpt.objects.bulk_create([row for row in excerpts if row.pk is None])
     evidence = [row for content in read.values() for row in content.evidence]
     Evidence.objects.bulk_create(evidence, ignore_conflicts=True)
     contents = ((one.harvest.job, one.content) for one in outcomes if one.content)
