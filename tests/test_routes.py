@@ -92,6 +92,7 @@ EXPECTED = {
     "api:archived-job-script": OF_EXPERIMENT,
     "api:archived-job-tar": ALL,
     "api:archived-job-unpin": OF_EXPERIMENT,
+    "api:archived-job-use-capture": APPROVER_OR_ADMIN_OF_EXPERIMENT,  # and then told that no capture differs
     "api:campaigns": ALL,
     "api:causes": ALL,
     "api:claim-accept": OPERATOR,
@@ -252,6 +253,7 @@ EXPECTED = {
     "archive:script": OF_EXPERIMENT,
     "archive:tar": ALL,
     "archive:unpin": OF_EXPERIMENT,
+    "archive:use-capture": APPROVER_OR_ADMIN_OF_EXPERIMENT,
     "diagnosis:act-on-group": OF_EXPERIMENT,
     "diagnosis:act-on-groups": ALL,
     "diagnosis:causes": ALL,

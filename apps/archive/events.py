@@ -6,6 +6,7 @@ declare(
     EventKind("archive.stored", "stored scripts and environments", "had scripts and environments stored"),
     EventKind("jobs.linked", "linked jobs to their scripts", "had jobs linked to their scripts"),
     EventKind("archive.conflict", "received captures that differ", "had captures of one job that differ"),
+    EventKind("archive.capture_chosen", "chose the capture to use", "was chosen among captures that differ"),
     EventKind("archive.pinned", "pinned the job", "was pinned"),
     EventKind("archive.unpinned", "unpinned the job", "was unpinned"),
     EventKind("archive.expired", "deleted expired jobs", "had expired jobs deleted"),

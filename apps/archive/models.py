@@ -21,6 +21,13 @@ from apps.jobs.models import MaskingRule
 CLUSTER_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"
 
 
+def name_sender(sender: str | None) -> str:
+    """Return the name of a capture's sender for users."""
+    if sender is None:
+        return "unknown"
+    return sender or "capture with the portal’s database"
+
+
 class Dictionary(models.Model):
     """What many contents of one kind have in common; needed to read those compressed with it, so never removed."""
 
@@ -72,7 +79,9 @@ class ArchivedJob(models.Model):
     accounting tells whose job it was. User, account, name and arguments come from the spool where it has them, else
     from accounting; the state (of an array, the worst of its tasks) from accounting alone. `description` and
     `caveat` are those of `SpooledJob`, `sender` is that of `CapturedJob`. `conflict` says how another capture of the
-    same submission differs.
+    same submission differs; a user may have chosen this capture as the right one (`chosen_at`). `unstored_captures`
+    has sender and hashes of captures with the same key whose contents are not stored. `conflict_version` is equal in
+    all captures of a submission, and grows with each that differs and each choice.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, db_index=False)
@@ -102,6 +111,11 @@ class ArchivedJob(models.Model):
     caveat = models.CharField(max_length=200, blank=True)
     sender = models.CharField(max_length=64, null=True, blank=True)  # noqa: DJ001  null: stored before senders were
     conflict = models.CharField(max_length=400, blank=True)
+    conflict_version = models.IntegerField(default=0)  # no check, which reads the whole table when it is added
+    unstored_captures = models.JSONField(default=list, blank=True)
+    chosen_by = models.CharField(max_length=150, blank=True)
+    chosen_at = models.DateTimeField(null=True, blank=True)
+    chosen_reason = models.CharField(max_length=200, blank=True)
 
     objects = ArchivedJobQuerySet.as_manager()
 
@@ -143,6 +157,15 @@ class ArchivedJob(models.Model):
         if not 0 < self.worst_tasks < self.tasks:
             return ""
         return f"{self.worst_tasks} of {self.tasks} {'failed' if self.state in FAILED_STATES else 'interrupted'}"
+
+    @property
+    def sender_name(self) -> str:
+        return name_sender(self.sender)
+
+    @property
+    def open_conflict(self) -> str:
+        """Return how captures of the job differ, unless a user has chosen this one; empty if they do not."""
+        return "" if self.chosen_at else self.conflict
 
     @property
     def script_sha256(self) -> str:

@@ -1,4 +1,4 @@
-"""Permission to see the environment of an archived job: stricter than for its script."""
+"""Permissions to see the environment of an archived job, and to choose between captures that differ."""
 
 from typing import TYPE_CHECKING
 
@@ -22,3 +22,9 @@ def sees_environment(user: User, job: "ArchivedJob") -> bool:
     if scope.sees_all:
         return True
     return job.experiment_id is not None and any(scope.has(role, job.experiment_id) for role in _ROLES)
+
+
+def may_choose_capture(user: User, job: "ArchivedJob") -> bool:
+    """Tell whether the user may choose this capture of a job: approvers and admins, all or of its experiment."""
+    scope = scope_of(user)
+    return any(scope.has(role, job.experiment_id) for role in (Role.APPROVER, Role.ADMIN))

@@ -8,6 +8,7 @@ from django.core.cache import cache
 from django.urls import reverse
 
 from apps.archive.domain.capture_hosts import create_capture_host
+from apps.archive.domain.store.conflicts import choose_capture
 from apps.archive.domain.store.jobs import store_jobs
 from apps.archive.models import ArchivedJob
 from apps.archive.wire.entry import CapturedJob
@@ -145,6 +146,30 @@ def test_invented_tasks_ask_the_scheduler_once_at_a_time(capture, roots, at, cli
     located(archived, at, "4711_0")
     client.get(reverse("diagnosis:running-log", args=["alps", "4711_1"]))
     assert questions == ["4711_0", "4711_1"]
+
+
+def test_log_of_the_capture_that_was_chosen_is_read(capture, approver, at):
+    """A forged one may be the newer one."""
+    first = capture()
+    forged = CapturedJob(
+        cluster="alps",
+        scheduler="slurm",
+        job_id="4711",
+        submitted_at=at + timedelta(seconds=3),
+        captured_at=at,
+        script=b"forged",
+        environment=b"",
+        sender="farm-1",
+    )
+    store_jobs(jobs=[forged], by="test", at=at)
+    newest = running_job(user=approver, cluster="alps", job_id="4711")
+    assert (newest.sender, running_log(newest, job_id="4711").problem) == ("farm-1", running_logs.NOT_TRUSTED)
+
+    choose_capture(job=first, conflict_version=1, reason="checked", by=approver, at=at)
+
+    assert running_job(user=approver, cluster="alps", job_id="4711") == first
+    first.refresh_from_db()
+    assert running_log(first, job_id="4711").problem != running_logs.NOT_TRUSTED
 
 
 def test_log_of_another_user_is_not_read_on_the_word_of_a_capture_host(capture, roots, at):

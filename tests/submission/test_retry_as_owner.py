@@ -1,5 +1,7 @@
 """Which jobs that the portal did not submit can run again as their owner, and what is submitted."""
 
+import io
+import tarfile
 from datetime import timedelta
 
 import pytest
@@ -7,6 +9,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.archive.domain.capture_hosts import change_capture_host, create_capture_host
+from apps.archive.domain.store.conflicts import choose_capture
+from apps.archive.domain.store.contents import read_blob
 from apps.archive.models import ArchivedJob
 from apps.clusters.domain import adapter_of
 from apps.clusters.schedulers.base import SchedulerError
@@ -115,6 +119,32 @@ def test_second_capture_that_differs_stops_retries_and_bundles(lost, approver, a
         retry_bundle(verdicts=[another], by=approver, at=LATER)
     with pytest.raises(InvalidTransition, match="Captures of this job differ in script"):
         debug_bundle(job=another.job, profile=DebugProfile(name="plain"), by=approver, at=LATER)
+
+
+def scripts_of(bundle):
+    with tarfile.open(fileobj=io.BytesIO(bundle)) as tar:
+        return [tar.extractfile(member).read() for member in tar if member.name.endswith("script.sh")]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_chosen_capture_runs_again_and_is_bundled(number, lost, approver):
+    """The first capture, or another one of a host that is trusted."""
+    create_capture_host(name="farm-1", clusters=["alps"], trusted=True, by="test", at=AT)
+    failed = lost(78)
+    archive.store(archive.captured_job(78, script=b"chosen", minutes=0.5, sender="farm-1"))
+    capture = ArchivedJob.objects.filter(job_id="78").order_by("pk")[number]
+    choose_capture(job=capture, conflict_version=1, reason="checked", by=approver, at=LATER)
+
+    assert reasons(failed, approver) == "eligible"
+    script = read_blob(capture.script)
+    for bundle in (
+        retry_bundle(verdicts=[failed], by=approver, at=LATER),
+        debug_bundle(job=failed.job, profile=DebugProfile(name="plain", trace=False), by=approver, at=LATER),
+    ):
+        assert scripts_of(bundle) == [script]
+    batch = plan_batch(source=failed.job, by=approver, at=LATER)
+    advance_batch(batch=batch, at=LATER)
+    assert owned_job(batch.jobs.get()).script == script
 
 
 def test_only_captures_of_trusted_hosts_run_again_as_the_owner(lost, approver):

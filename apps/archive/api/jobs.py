@@ -16,14 +16,21 @@ from rest_framework.response import Response
 from rest_framework.viewsets import ReadOnlyModelViewSet
 
 from apps.accounts.api import ApiRequest, ApiViewSet, command
-from apps.archive.api.serializers import ArchivedJobSerializer, DifferenceSerializer, NewPinSerializer, PinSerializer
+from apps.archive.api.serializers import (
+    ArchivedJobSerializer,
+    CaptureChoiceSerializer,
+    DifferenceSerializer,
+    NewPinSerializer,
+    PinSerializer,
+)
 from apps.archive.domain.differences import difference, last_success
 from apps.archive.domain.retention import pin_job, unpin_job
 from apps.archive.domain.search.search import hits_in
+from apps.archive.domain.store.conflicts import choose_capture
 from apps.archive.domain.store.contents import DamagedContent, jobs_for_list, read_blob
 from apps.archive.filters import ArchivedJobs
 from apps.archive.models import ArchivedJob, Blob, Pin
-from apps.archive.permissions import sees_environment
+from apps.archive.permissions import may_choose_capture, sees_environment
 from apps.archive.web.downloads import chosen_jobs, tar_response
 from apps.core.domain.pagination import Page
 from apps.core.web.turns import one_at_a_time
@@ -176,6 +183,11 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
     def unpin(self, job: ArchivedJob, **given: Any) -> None:
         """Let the rules of retention count again."""
         unpin_job(job=job, **given)
+
+    @command(CaptureChoiceSerializer, ArchivedJobSerializer, allowed=may_choose_capture, url_path="use-capture")
+    def use_capture(self, job: ArchivedJob, **given: Any) -> ArchivedJob:
+        """Use this one of the captures of a job that differ."""
+        return choose_capture(job=job, **given)
 
 
 def _bytes(blob: Blob) -> HttpResponse:

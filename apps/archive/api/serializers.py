@@ -17,12 +17,26 @@ class HitSerializer(serializers.Serializer[Any]):
     text = serializers.CharField()
 
 
+class UnstoredCaptureSerializer(serializers.Serializer[Any]):
+    """A capture of the same submission whose contents are not stored."""
+
+    sender = serializers.CharField(allow_null=True)
+    script_sha256 = serializers.CharField()
+    environment_sha256 = serializers.CharField()
+    arguments_sha256 = serializers.CharField(help_text="Empty if the capture has no arguments.")
+    received_at = serializers.DateTimeField()
+
+
 class ArchivedJobSerializer(serializers.ModelSerializer):
     cluster = serializers.CharField(source="cluster.name")
     experiment = serializers.CharField(source="experiment.key", allow_null=True, default=None)
     request = serializers.CharField(source="request_key")
     script_sha256 = serializers.CharField()
     environment_sha256 = serializers.CharField()
+    unstored_captures = UnstoredCaptureSerializer(many=True)
+    chosen_at = serializers.DateTimeField(
+        allow_null=True, help_text="When a user chose this one of the captures that differ."
+    )
     hits = serializers.SerializerMethodField(help_text="Up to three script lines that match the search.")
 
     @extend_schema_field(HitSerializer(many=True))
@@ -54,6 +68,11 @@ class ArchivedJobSerializer(serializers.ModelSerializer):
             "caveat",
             "sender",
             "conflict",
+            "conflict_version",
+            "unstored_captures",
+            "chosen_by",
+            "chosen_at",
+            "chosen_reason",
             "hits",
         ]
 
@@ -106,3 +125,8 @@ class PinSerializer(serializers.ModelSerializer[Pin]):
     class Meta:
         model = Pin
         fields = ["by", "reason", "at"]
+
+
+class CaptureChoiceSerializer(serializers.Serializer[ArchivedJob]):
+    conflict_version = serializers.IntegerField(help_text="That of the job, when you compared its captures.")
+    reason = serializers.CharField(max_length=200)

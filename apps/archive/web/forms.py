@@ -1,4 +1,4 @@
-"""Forms of the job page: job to compare with, and the reason for a pin."""
+"""Forms of the job page: job to compare with, the reason for a pin, and the choice of a capture."""
 
 from django import forms
 
@@ -25,3 +25,8 @@ class OtherJobForm(forms.Form):
 
 class PinForm(forms.Form):
     reason = forms.CharField(max_length=200, label="Reason", help_text="For example a ticket.")
+
+
+class CaptureChoiceForm(forms.Form):
+    conflict_version = forms.IntegerField(widget=forms.HiddenInput)
+    reason = forms.CharField(max_length=200, label="Reason", help_text="How you know which capture is right.")

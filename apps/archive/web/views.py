@@ -16,27 +16,27 @@ from apps.archive.domain.differences import difference, last_success
 from apps.archive.domain.retention import pin_job, unpin_job
 from apps.archive.domain.search.search import TooWide, hits_in
 from apps.archive.domain.search.word_index import jobs_waiting
+from apps.archive.domain.store.conflicts import captures_of, choose_capture, unstored_captures
 from apps.archive.domain.store.contents import (
     DamagedContent,
     jobs_for_list,
-    other_captures,
     read_blob,
     shown_environment,
     shown_script,
 )
 from apps.archive.filters import LONGEST_LINE, ArchivedJobs
 from apps.archive.models import ArchivedJob, Blob
-from apps.archive.permissions import sees_environment
+from apps.archive.permissions import may_choose_capture, sees_environment
 from apps.archive.web.downloads import asked, chosen_jobs, selected_jobs, tar_response
-from apps.archive.web.forms import OtherJobForm, PinForm
+from apps.archive.web.forms import CaptureChoiceForm, OtherJobForm, PinForm
 from apps.core.web.errors import show_errors
 from apps.core.web.query import number_in
 from apps.core.web.turns import one_at_a_time
 
 #: Jobs that are not indexed yet are counted no further.
 COUNTED = 100_000
-#: Other captures of a job that a page links to.
-MOST_CAPTURES = 5
+#: Captures of a job that a page lists.
+MOST_CAPTURES = 50
 
 
 def _job(request: AuthenticatedRequest, pk: int) -> ArchivedJob:
@@ -74,8 +74,25 @@ def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "form": _compare_form(archived),
     }
     if archived.conflict:
-        context["other_captures"] = other_captures(archived, user=request.user)[:MOST_CAPTURES]
+        context |= _captures(request, archived)
     return render(request, "archive/job.html", context)
+
+
+def _captures(request: AuthenticatedRequest, archived: ArchivedJob) -> dict[str, Any]:
+    """Return the captures of a job for its page, as far as the user may see them, and the form to choose one."""
+    captures = captures_of(archived)
+    ids = ArchivedJob.objects.visible_to(request.user).filter(pk__in=[capture.pk for capture in captures])
+    visible = set(ids.values_list("pk", flat=True))
+    shown = [capture for capture in captures if capture.pk in visible]
+    may_choose = all(may_choose_capture(request.user, capture) for capture in captures)
+    version = {"conflict_version": archived.conflict_version}
+    return {
+        "captures": shown[:MOST_CAPTURES],
+        "unstored_captures": unstored_captures(shown)[:MOST_CAPTURES],
+        "not_shown": len(captures) - len(shown[:MOST_CAPTURES]),
+        "chosen": next((capture for capture in shown if capture.chosen_at), None),
+        "choice_form": CaptureChoiceForm(initial=version, auto_id="capture_%s") if may_choose else None,
+    }
 
 
 @require_safe
@@ -155,6 +172,20 @@ def pin(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 def unpin(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     unpin_job(job=_job(request, pk), by=request.user, at=timezone.now())
     messages.success(request, "Job unpinned. Retention rules apply again.")
+    return redirect("archive:job", pk=pk)
+
+
+@require_POST
+def use_capture(request: AuthenticatedRequest, pk: int) -> HttpResponse:
+    job, form = _job(request, pk), CaptureChoiceForm(request.POST)
+    if not may_choose_capture(request.user, job):
+        raise PermissionDenied
+    if not form.is_valid():
+        messages.error(request, "Enter a reason of up to 200 characters.")
+        return redirect("archive:job", pk=pk)
+    with show_errors(request):
+        choose_capture(job=job, by=request.user, at=timezone.now(), **form.cleaned_data)
+        messages.success(request, "This capture is in use.")
     return redirect("archive:job", pk=pk)
 
 

@@ -15,6 +15,7 @@ from django.core.cache import cache
 
 from apps.accounts.models import User
 from apps.archive.domain.capture_hosts import trusted_hosts
+from apps.archive.domain.store.conflicts import captures_of
 from apps.archive.domain.store.contents import CLOCK_TOLERANCE, DamagedContent, read_blob
 from apps.archive.models import ArchivedJob
 from apps.clusters.domain import adapter_of, log_url_of
@@ -79,7 +80,11 @@ def running_job(*, user: User, cluster: str, job_id: str) -> ArchivedJob | None:
     """Return what was captured of a job, or of the array of a task (`4711_3`); the newest one that the user may see."""
     wanted = {job_id, job_id.partition("_")[0]}
     jobs = ArchivedJob.objects.visible_to(user).filter(cluster__name=cluster, job_id__in=wanted)
-    return jobs.select_related("cluster", "experiment").order_by("-submitted_at").first()
+    newest = jobs.select_related("cluster", "experiment").order_by("-submitted_at").first()
+    if newest is None or not newest.open_conflict:
+        return newest
+    chosen = next((capture for capture in captures_of(newest) if capture.chosen_at), newest)
+    return jobs.select_related("cluster", "experiment").filter(pk=chosen.pk).first() or newest
 
 
 def running_log(
@@ -90,7 +95,7 @@ def running_log(
     paths = cache.get(_key(archived, job_id))
     if log.finished and (paths is None or "problem" in paths):
         return log
-    if archived.conflict or archived.sender not in trusted_hosts():
+    if archived.open_conflict or archived.sender not in trusted_hosts():
         return replace(log, problem=NOT_TRUSTED)
     if paths is None:
         if cache.add(_asked_key(archived.pk), 1, ASK_SECONDS):

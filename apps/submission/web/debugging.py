@@ -42,7 +42,7 @@ def debug_run(request: AuthenticatedRequest, job: Job) -> HttpResponse:
         "profile": profile,
         "runs": rerun.debug_runs_of(job),
         "origin": origin,
-        "has_bundle": archived is not None and not archived.conflict and sees_environment(request.user, archived),
+        "has_bundle": archived is not None and not archived.open_conflict and sees_environment(request.user, archived),
         "archived": archived,
     }
     if origin and may_submit(request.user, origin.request):

@@ -1,61 +1,209 @@
-"""Captures of one submission that differ: an error of capture, or a forgery. None replaces the first one."""
+"""Captures of one submission that differ: an error of capture, or a forgery. None replaces the first one.
 
-from collections.abc import Iterator, Sequence
+A user with permission may choose the capture that is right. It counts until one with yet another content arrives.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from apps.accounts.models import Principal
+from django.db import transaction
+from django.db.models import QuerySet
+
+from apps.accounts.models import Principal, User
 from apps.archive.domain.store.contents import CLOCK_TOLERANCE
-from apps.archive.models import ArchivedJob
+from apps.archive.models import ArchivedJob, name_sender
+from apps.archive.permissions import may_choose_capture
 from apps.clusters.models import Cluster
 from apps.core.domain.events import publish
+from apps.core.domain.locks import lock_for_this_transaction
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 
 #: Names of the senders in the text of a conflict.
 _MOST_SENDERS = 3
-_SENDERS = {"": "capture with the portal’s database", None: "unknown"}
+#: Captures kept by their hashes alone, per stored one; any more are new each time they arrive.
+MOST_UNSTORED = 20
+_FIELDS = ["conflict", "conflict_version", "unstored_captures", "chosen_by", "chosen_at", "chosen_reason"]
 
 
 class Capture(NamedTuple):
-    """What would run again, and who sent it. `script` and `environment` are hashes."""
+    """What would run again, as SHA-256, and who sent it. `arguments` is empty where none are known."""
 
     job_id: str
     submitted_at: datetime
     script: bytes
     environment: bytes
-    arguments: str
+    arguments: bytes
     sender: str | None
     row: ArchivedJob | None = None
+
+
+def hash_arguments(arguments: str) -> bytes:
+    """Return the SHA-256 of a job's arguments; empty if there are none."""
+    return hashlib.sha256(arguments.encode()).digest() if arguments else b""
 
 
 def mark_conflicts(*, cluster: Cluster, captures: Sequence[Capture], by: Principal, at: datetime) -> None:
     """Mark stored jobs whose captures differ, given new captures of them. Under the lock of storing.
 
-    Submissions with one ID that are less than the clock tolerance apart count as one. Publishes `archive.conflict`.
+    Submissions with one ID that are less than the clock tolerance apart count as one. A capture whose content is not
+    known yet ends the choice of another one. Publishes `archive.conflict`.
     """
     if not captures:
         return
-    rows = ArchivedJob.objects.filter(cluster=cluster, job_id__in={capture.job_id for capture in captures})
-    rows = rows.select_related("script", "environment").defer("script__data", "environment__data")
-    marked: list[ArchivedJob] = []
+    rows = _rows(cluster.pk, {capture.job_id for capture in captures})
+    changed: list[ArchivedJob] = []
+    job_ids: set[str] = set()
     for same in _submissions([*map(_stored, rows), *captures]):
         stored = [capture.row for capture in same if capture.row]
-        known = next((row.conflict for row in stored if row.conflict), "")
-        conflict = known or _difference(same)
-        unmarked = [row for row in stored if row.conflict != conflict]
+        marked = [row for row in stored if row.conflict]
+        conflict = marked[0].conflict if marked else _difference(same)
+        if not conflict:
+            continue
+
+        is_news = _has_news(same)
+        version = max(row.conflict_version for row in stored) + is_news
+        unmarked = [row for row in stored if row.conflict != conflict or row.conflict_version != version]
+        if is_news:
+            chosen = [row for row in stored if row.chosen_at]
+            _keep_hashes(same, at=at)
+            if chosen:
+                conflict = _difference([*same, *_unstored(stored)]) or conflict
+            if chosen or len(marked) < len(stored):
+                job_ids.add(stored[0].job_id)
+            _set_choice(chosen, by="", reason="", at=None)
         for row in unmarked:
-            row.conflict = conflict
-        marked += unmarked
-    if marked:
-        ArchivedJob.objects.bulk_update(marked, ["conflict"], batch_size=1000)
-        job_ids = sorted({row.job_id for row in marked})
-        publish(kind="archive.conflict", target=cluster, by=by, at=at, data={"job_ids": job_ids})
+            row.conflict, row.conflict_version = conflict, version
+        changed += unmarked
+    if changed:
+        ArchivedJob.objects.bulk_update(changed, _FIELDS, batch_size=1000)
+    if job_ids:
+        publish(kind="archive.conflict", target=cluster, by=by, at=at, data={"job_ids": sorted(job_ids)})
+
+
+def captures_of(job: ArchivedJob) -> list[ArchivedJob]:
+    """Return the stored captures of a job's submission, itself among them, the first one stored first."""
+    rows = _rows(job.cluster_id, {job.job_id}).select_related("script", "environment", "cluster", "experiment")
+    for same in _submissions([_stored(row) for row in rows]):
+        stored = [capture.row for capture in same if capture.row]
+        if job in stored:
+            return sorted(stored, key=attrgetter("pk"))
+    return []
+
+
+def unstored_captures(jobs: Iterable[ArchivedJob]) -> list[dict[str, Any]]:
+    """Return the captures of these jobs whose contents are not stored: hashes, `sender_name` and `received_at`."""
+    return [
+        {
+            **capture,
+            "sender_name": name_sender(capture["sender"]),
+            "received_at": datetime.fromisoformat(capture["received_at"]),
+        }
+        for job in jobs
+        for capture in job.unstored_captures
+    ]
+
+
+@transaction.atomic
+def choose_capture(*, job: ArchivedJob, conflict_version: int, reason: str, by: User, at: datetime) -> ArchivedJob:
+    """Use this one of the captures that differ, from now on, in place of any other; return it.
+
+    `conflict_version` is the one that the user has seen. Raises `NotAllowed`, `InvalidFields`, `InvalidTransition` if
+    there is no conflict, and `StaleState` if another capture has arrived or another choice was made since.
+    """
+    lock_for_this_transaction("archive.store")  # so that no other capture is stored meanwhile
+    captures = captures_of(job)
+    if not all(may_choose_capture(by, capture) for capture in captures):
+        raise NotAllowed("Only approvers and admins of the experiments of all captures can choose one.")
+    chosen = next((capture for capture in captures if capture.pk == job.pk), None)
+    if chosen is None or not chosen.conflict:
+        raise InvalidTransition("This job has no captures that differ.")
+    if chosen.conflict_version != conflict_version:
+        raise StaleState(
+            "Another capture has arrived, or another user has chosen one. Nothing was changed. Check the captures."
+        )
+    if chosen.chosen_at:
+        raise InvalidTransition("This capture is in use already.")
+    if not reason.strip():
+        raise InvalidFields({"reason": ["Say why this capture is the right one."]})
+
+    for capture in captures:
+        capture.conflict_version += 1
+    _set_choice(captures, by="", reason="", at=None)
+    _set_choice([chosen], by=str(by), reason=reason.strip(), at=at)
+    ArchivedJob.objects.bulk_update(captures, _FIELDS, batch_size=1000)
+    publish(kind="archive.capture_chosen", target=chosen, by=by, at=at, reason=reason.strip())
+    return chosen
+
+
+def _set_choice(rows: Sequence[ArchivedJob], *, by: str, reason: str, at: datetime | None) -> None:
+    for row in rows:
+        row.chosen_by, row.chosen_reason, row.chosen_at = by[:150], reason[:200], at
+
+
+def _rows(cluster_id: int, job_ids: Collection[str]) -> QuerySet[ArchivedJob]:
+    rows = ArchivedJob.objects.filter(cluster=cluster_id, job_id__in=job_ids)
+    return rows.select_related("script", "environment").defer("script__data", "environment__data")
 
 
 def _stored(row: ArchivedJob) -> Capture:
     script, environment = bytes(row.script.sha256), bytes(row.environment.sha256)
-    return Capture(row.job_id, row.submitted_at, script, environment, row.arguments, row.sender, row)
+    arguments = hash_arguments(row.arguments)
+    return Capture(row.job_id, row.submitted_at, script, environment, arguments, row.sender, row)
+
+
+def _unstored(rows: Sequence[ArchivedJob]) -> list[Capture]:
+    """Return the captures of which the rows have the hashes alone."""
+    return [
+        Capture(
+            job_id=row.job_id,
+            submitted_at=row.submitted_at,
+            script=bytes.fromhex(hashes["script_sha256"]),
+            environment=bytes.fromhex(hashes["environment_sha256"]),
+            arguments=bytes.fromhex(hashes["arguments_sha256"]),
+            sender=hashes["sender"],
+        )
+        for row in rows
+        for hashes in row.unstored_captures
+    ]
+
+
+def _has_news(captures: Sequence[Capture]) -> bool:
+    """Return whether a submission has a content that its conflict does not know, or more than one choice."""
+    marked = [capture for capture in captures if capture.row and capture.row.conflict]
+    known = [*marked, *_unstored([capture.row for capture in marked if capture.row])]
+    chosen = [capture for capture in marked if capture.row and capture.row.chosen_at]
+    return len(chosen) > 1 or not all(_is_known(capture, known) for capture in captures)
+
+
+def _is_known(capture: Capture, known: Sequence[Capture]) -> bool:
+    """Return whether one of the known captures has the same content; arguments are compared if both have them."""
+    return any(
+        (capture.script, capture.environment) == (other.script, other.environment)
+        and (capture.arguments == other.arguments or not capture.arguments or not other.arguments)
+        for other in known
+    )
+
+
+def _keep_hashes(captures: Sequence[Capture], *, at: datetime) -> None:
+    """Note the captures whose contents are not stored, because the first one with the same key is."""
+    stored = {capture.submitted_at: capture for capture in captures if capture.row}
+    for capture in captures:
+        first = stored[capture.submitted_at]
+        row = first.row
+        if row is None or _is_known(capture, [first, *_unstored([row])]) or len(row.unstored_captures) >= MOST_UNSTORED:
+            continue
+        hashes = {
+            "sender": capture.sender,
+            "script_sha256": capture.script.hex(),
+            "environment_sha256": capture.environment.hex(),
+            "arguments_sha256": capture.arguments.hex(),
+            "received_at": at.isoformat(),
+        }
+        row.unstored_captures = [*row.unstored_captures, hashes]
 
 
 def _submissions(captures: Sequence[Capture]) -> Iterator[list[Capture]]:
@@ -80,11 +228,11 @@ def _difference(captures: Sequence[Capture]) -> str:
     if all(capture.sender == "" for capture in captures):
         return ""
     parts = ("script", "environment", "arguments")
-    values = {part: {getattr(capture, part) for capture in captures} - {""} for part in parts}
+    values = {part: {getattr(capture, part) for capture in captures} - {b""} for part in parts}
     different = [part for part in parts if len(values[part]) > 1]
     if not different:
         return ""
-    senders = sorted({_SENDERS.get(capture.sender) or str(capture.sender) for capture in captures})
+    senders = sorted({name_sender(capture.sender) for capture in captures})
     more = ["others"] if len(senders) > _MOST_SENDERS else []
     named = ", ".join(senders[:_MOST_SENDERS] + more)
     return f"Captures of this job differ in {' and '.join(different)}. Sent by: {named}."

@@ -106,21 +106,12 @@ def archived_jobs_for(jobs: Iterable[Job]) -> dict[int, ArchivedJob]:
 def _submitted_with(job: Job, rows: Iterable[ArchivedJob]) -> ArchivedJob | None:
     """Return the row of the job's own submission. A job may have an id of before, and not have been captured itself.
 
-    Of captures that differ it is the first one stored: no later one replaces it.
+    Of captures that differ it is the one that a user chose, else the first one stored: no later one replaces it.
     """
     near = [row for row in rows if abs(row.submitted_at - job.submitted_at) <= CLOCK_TOLERANCE]
     if any(row.conflict for row in near):
-        return min(near, key=lambda row: (not row.conflict, row.pk))
+        return min(near, key=lambda row: (not row.conflict, row.chosen_at is None, row.pk))
     return min(near, key=lambda row: abs(row.submitted_at - job.submitted_at), default=None)
-
-
-def other_captures(archived: ArchivedJob, *, user: User) -> QuerySet[ArchivedJob]:
-    """Return the captures with which this one is in conflict, as far as the user may see them."""
-    around = (archived.submitted_at - CLOCK_TOLERANCE, archived.submitted_at + CLOCK_TOLERANCE)
-    same = ArchivedJob.objects.visible_to(user).filter(
-        cluster_id=archived.cluster_id, job_id=archived.job_id, submitted_at__range=around
-    )
-    return same.exclude(pk=archived.pk).order_by("pk")
 
 
 def jobs_for_list(user: User) -> QuerySet[ArchivedJob]:

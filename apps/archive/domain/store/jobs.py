@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 
 from apps.accounts.models import Experiment, Principal
 from apps.archive.domain.store import compression
-from apps.archive.domain.store.conflicts import Capture, mark_conflicts
+from apps.archive.domain.store.conflicts import Capture, hash_arguments, mark_conflicts
 from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.enums import BlobKind
 from apps.archive.models import ArchivedJob, Blob, Dictionary
@@ -113,7 +113,14 @@ class _Hashed:
     @property
     def capture(self) -> Capture:
         job = self.job
-        return Capture(job.job_id, job.submitted_at, self.script, self.environment, job.arguments, job.sender)
+        return Capture(
+            job.job_id,
+            job.submitted_at,
+            self.script,
+            self.environment,
+            hash_arguments(job.arguments),
+            job.sender,
+        )
 
     def contents(self) -> Iterator[tuple[bytes, tuple[BlobKind, bytes]]]:
         yield self.script, (BlobKind.SCRIPT, self.job.script)

@@ -46,8 +46,8 @@ def debug_bundle(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> 
     archived = archived_job_for(job)
     if archived is None:
         raise InvalidTransition("The script of this job was not captured.")
-    if archived.conflict:
-        raise InvalidTransition(archived.conflict)
+    if archived.open_conflict:
+        raise InvalidTransition(archived.open_conflict)
     if not sees_environment(by, archived):
         raise NotAllowed("Only liaisons, approvers and admins of the experiment can download environments.")
     try:

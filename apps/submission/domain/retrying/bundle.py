@@ -96,7 +96,7 @@ def _obstacle(job: Job, archived: ArchivedJob | None, by: User, at: datetime) ->
         return "its script was not captured"
     if not sees_environment(by, archived):
         return "you may not see its environment"
-    if archived.conflict:
+    if archived.open_conflict:
         return "captures of it differ"
     if archived.caveat:
         return f"its script may differ: {archived.caveat}"

@@ -81,7 +81,7 @@ def distrust(captured: ArchivedJob, trusted: Collection[str | None]) -> LeftOut 
     """Return why a capture may be another than the owner's job; `trusted` are the senders that are believed."""
     if captured.caveat:
         return LeftOut.NO_SCRIPT
-    if captured.conflict:
+    if captured.open_conflict:
         return LeftOut.CONFLICT
     return None if captured.sender in trusted else LeftOut.UNTRUSTED
 
