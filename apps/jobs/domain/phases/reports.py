@@ -61,9 +61,7 @@ def store_phases(
     """
     # Before the first query and after the commit: the cache may hang, and must not hold the lock of the token.
     quota = _quota_of_the_day(token, at)
-    if not Cluster.objects.filter(Exists(Experiment.objects.filter(pk=token.experiment)), pk=token.cluster).exists():
-        raise NotAllowed("The experiment or the cluster of this token no longer exists.")
-    check_array(token=token, job_id=job_id)
+    _check_token(token, job_id)
     array = array_of(job_id)
     done, ended = StoredPhases(), set()
     mine = JobPhase.objects.filter(cluster=token.cluster, job_id=job_id, token_label=token.label)
@@ -107,11 +105,23 @@ def store_phases(
             done.unchanged += 1
     transaction.on_commit(lambda: quota.add(token.experiment, done.new, at=at))
     mark_dirty({hour_of(moment) for moment in ended if moment}, Counted.PHASES)
-    lock_phases_of_jobs([(token.cluster, job_id)])
-    mark_log_phases(Job.objects.filter(cluster=token.cluster, job_id=job_id))  # they count no longer
+    _count_no_log_of(token.cluster, job_id)
     if cpu_model and done.new:
         correct_cpu_model(phase=max(known.values(), key=lambda row: row.pk))
     return done
+
+
+def _check_token(token: PhaseToken, job_id: str) -> None:
+    """Raise `NotAllowed` if the token is that of another array, or if what it is for was deleted."""
+    if not Cluster.objects.filter(Exists(Experiment.objects.filter(pk=token.experiment)), pk=token.cluster).exists():
+        raise NotAllowed("The experiment or the cluster of this token no longer exists.")
+    check_array(token=token, job_id=job_id)
+
+
+def _count_no_log_of(cluster_id: int, job_id: str) -> None:
+    """Have the phases that logs of a job mark recounted: those that it reports count instead."""
+    lock_phases_of_jobs([(cluster_id, job_id)])
+    mark_log_phases(Job.objects.filter(cluster=cluster_id, job_id=job_id))
 
 
 def _quota_of_the_day(token: PhaseToken, at: datetime) -> Quota:
