@@ -12,7 +12,13 @@ from django.core.exceptions import ValidationError
 
 from apps.accounts.models import Experiment, Principal
 from apps.core.domain.expression_runs import TooCostly
-from apps.diagnosis.domain.known_errors.changes import FIELDS, NO_EXPERIMENT, expression_of, read_row, visible_experiment
+from apps.diagnosis.domain.known_errors.changes import (
+    FIELDS,
+    NO_EXPERIMENT,
+    expression_of,
+    read_row,
+    visible_experiment,
+)
 from apps.diagnosis.domain.known_errors.expressions import expression_faults
 from apps.diagnosis.engine.markers import LEVELS
 from apps.diagnosis.enums import CodeScope
