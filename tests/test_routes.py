@@ -408,7 +408,7 @@ DATA |= {"to_rank": 1, "weights": {"NOVA": 1}}
 
 
 @pytest.fixture
-def who(world, liaison, other_liaison, approver, shifter, admin):
+def who(liaison, other_liaison, approver, shifter, admin):
     everybody = (people.person("nobody"), liaison, other_liaison, approver, shifter, admin)
     return dict(zip(ROLES, everybody, strict=True))
 
@@ -631,7 +631,7 @@ def test_feed_wants_a_token_even_of_an_admin(world, client, admin):
     assert client.post(url, "{}", content_type="application/json").status_code == 401
 
 
-def test_back_office_is_for_admins_alone(who, client, monkeypatch):
+def test_back_office_is_for_admins_alone(world, who, client, monkeypatch):
     monkeypatch.setattr(admin.site, "enable_nav_sidebar", False)  # which takes most of the time of a page
     lists = [route.name for route in ROUTES if route.name.startswith("admin:") and not route.parameters]
     assert len(lists) > 30
