@@ -18,6 +18,8 @@ from apps.clusters.schedulers.environment import pack
 from apps.core.errors import InvalidTransition
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
+from apps.statusboard.domain.announcements import post_announcement, withdraw_announcement
+from apps.submission.domain.advice import ignore_advice
 from apps.submission.domain.debugging.bundle import debug_bundle
 from apps.submission.domain.retrying.batches import counts_of, dry_run, may_change, plan_batch
 from apps.submission.domain.retrying.bundle import retry_bundle
@@ -28,7 +30,7 @@ from apps.submission.domain.retrying.release import advance_batch
 from apps.submission.domain.submissions import clusters_to_look_at
 from apps.submission.enums import LeftOut
 from apps.submission.models import DebugProfile, RetryJob
-from tests.factories import archive, clusters, jobs, people
+from tests.factories import archive, clusters, jobs, people, statusboard
 from tests.factories.requests import AT
 from tests.factories.verdicts import verdict
 from tests.pages import text_of
@@ -228,6 +230,103 @@ def test_retry_that_fails_again_counts_as_an_attempt(lost, approver):
     second = lost(78)
     assert reasons(second, approver, attempts=2) == LeftOut.ATTEMPTS
     assert reasons(second, approver, attempts=3) == "eligible"
+
+
+@pytest.fixture
+def announce(shifter, approver):
+    """Return a function that posts an announcement not to submit."""
+
+    def post(**about):
+        return post_announcement(title="Power cut", by=approver, at=AT, do_not_submit=True, **about)
+
+    return post
+
+
+@pytest.mark.parametrize(
+    ("experiment", "service", "released"),
+    [
+        ("", "", 0),
+        ("nova", "", 0),
+        ("dune", "", 1),
+        ("", "slurm", 0),
+        ("", "samweb", 1),
+        ("nova", "slurm", 0),
+        ("nova", "samweb", 1),
+    ],
+)
+def test_retry_waits_for_announcements_about_it(
+    lost, alps, announce, approver, nova, dune, experiment, service, released
+):
+    """The job's experiment is nova; the service of its cluster is slurm."""
+    services = {slug: statusboard.service(slug, people.LONG_AGO) for slug in ("slurm", "samweb")}
+    alps.service = services["slurm"]
+    alps.save()
+    experiments = {"nova": nova, "dune": dune}
+    announcement = announce(
+        experiments=[experiments[experiment]] if experiment else [], services=[services[service]] if service else []
+    )
+    batch = plan_batch(source=lost().job, by=approver, at=LATER)
+    assert advance_batch(batch=batch, at=LATER) == released
+
+    withdraw_announcement(announcement=announcement, by=approver, at=LATER, reason="Over.")
+    later = LATER + timedelta(hours=1)
+    assert released + advance_batch(batch=batch, at=later) == 1
+
+
+def test_retry_that_is_released_but_not_submitted_waits_too(lost, alps, announce, approver):
+    batch = plan_batch(source=lost().job, by=approver, at=LATER)
+    assert advance_batch(batch=batch, at=LATER) == 1
+    announcement = announce()
+    send_owned(cluster=alps, at=LATER)
+    assert (batch.jobs.get().tries, batch.jobs.get().state) == (0, "released")
+    withdraw_announcement(announcement=announcement, by=approver, at=LATER, reason="Over.")
+    send_owned(cluster=alps, at=LATER)
+    assert batch.jobs.get().tries == 1
+
+
+def test_retry_that_may_be_submitted_already_is_looked_for_whatever_the_advice(
+    lost, alps, announce, approver, monkeypatch
+):
+    batch = plan_batch(source=lost().job, by=approver, at=LATER)
+    advance_batch(batch=batch, at=LATER)
+    send_owned(cluster=alps, at=LATER)
+    announce()
+    adapter = type(adapter_of(alps))
+    later = LATER + timedelta(hours=1)
+    monkeypatch.setattr(adapter, "find_submitted", lambda self, name: None)
+    send_owned(cluster=alps, at=later)
+    assert (batch.jobs.get().tries, batch.jobs.get().spool_id) == (1, "")
+    monkeypatch.setattr(adapter, "find_submitted", lambda self, name: "901")
+    send_owned(cluster=alps, at=later)
+    assert batch.jobs.get().spool_id == "901"
+
+
+@pytest.mark.parametrize("in_its_experiment", [True, False])
+def test_retry_follows_the_advice_unless_its_request_ignores_it(
+    lost, announce, approver, make, nova, dune, in_its_experiment
+):
+    """A job's owner chooses the request that it names: one of another experiment does not count."""
+    request = make("queued")
+    failed = lost().job
+    Job.objects.filter(pk=failed.pk).update(request_key=request.key)
+    announce()
+    batch = plan_batch(source=failed, by=approver, at=LATER)
+    assert advance_batch(batch=batch, at=LATER) == 0
+    ignore_advice(request=request, by=approver, at=LATER, reason="It reads no files.", hours=2)
+    if not in_its_experiment:
+        type(request).objects.filter(pk=request.pk).update(experiment=dune)
+    assert advance_batch(batch=batch, at=LATER + timedelta(hours=3)) == 0
+    assert advance_batch(batch=batch, at=LATER + timedelta(hours=1)) == in_its_experiment
+
+
+def test_dry_run_names_the_announcement_that_jobs_wait_for(lost, announce, approver, browse):
+    address = f"/retries/job/{lost().job.pk}/"
+    client = browse(approver)
+    assert "do not submit" not in text_of(client.get(address))
+    announce()
+    assert "“Power cut”: do not submit. 1 job waits until the announcement ends, or until" in text_of(
+        client.get(address)
+    )
 
 
 def test_what_is_never_accepted_is_left_out_and_said(lost, approver, alps):

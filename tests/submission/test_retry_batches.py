@@ -12,9 +12,11 @@ from apps.core.errors import DomainError, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.diagnosis.models import FailureGroup
 from apps.production.enums import Verb
+from apps.statusboard.domain.announcements import post_announcement
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
 from apps.submission.domain import dispatch
+from apps.submission.domain.advice import ignore_advice
 from apps.submission.domain.assignment import assign_request
 from apps.submission.domain.plan import plan_next
 from apps.submission.domain.retrying.automatic import retry_by_verdict
@@ -34,6 +36,7 @@ from apps.submission.models import RetryBatch, RetryJob, Submission
 from tests.factories import people, statusboard
 from tests.factories.requests import AT, draft
 from tests.factories.verdicts import judge
+from tests.pages import text_of
 
 LATER = AT + timedelta(minutes=10)
 YEAR = timedelta(days=365)
@@ -119,6 +122,18 @@ def test_batch_waits_for_the_service(running, end, group, shifter, approver):
     assert advance_batch(batch=batch, at=LATER) == 0
     close_incident(incident=incident, by=approver, at=LATER, reason="It answers.")
     assert advance_batch(batch=batch, at=LATER) == 1
+
+
+def test_batch_follows_the_advice_unless_its_request_ignores_it(running, end, group, shifter, approver, browse):
+    end({0, 1})
+    job = group.verdicts.first().job
+    post_announcement(title="<b>Power cut", by=approver, at=AT, do_not_submit=True)
+    page = text_of(browse(shifter).get(f"/retries/job/{job.pk}/"))
+    assert "“&lt;b&gt;Power cut”: do not submit. 1 job waits until" in page
+    batch = plan_batch(source=group, by=shifter, at=LATER)
+    assert advance_batch(batch=batch, at=LATER) == 0
+    ignore_advice(request=running.request, by=approver, at=LATER, reason="It reads no files.", hours=2)
+    assert advance_batch(batch=batch, at=LATER) == 2
 
 
 def test_what_is_not_released_can_be_cancelled(running, end, group, shifter, liaison):

@@ -6,44 +6,84 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.production.models import Request, Stage
-from apps.statusboard.domain.board import disruptions
+from apps.statusboard.domain.board import Disruption, disruptions
 from apps.statusboard.enums import State
-from apps.statusboard.models import Announcement, Service
+from apps.statusboard.models import Announcement
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why jobs should not be submitted now: an announcement, or a service that is down."""
+
+    announcement: Announcement | None = None
+    disruption: Disruption | None = None
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """Announcements that advise against submitting, and services that are down, by primary key, at a time."""
+    """Announcements that advise against submitting, and services that are down, by their primary key, at a time."""
 
     at: datetime
     advice: Sequence[Announcement]
-    down: Mapping[int, Service]
+    down: Mapping[int, Disruption]
 
     def against(self, request: Request, stages: Iterable[Stage]) -> str:
         """Return why no jobs of these stages should be submitted now, or an empty text.
 
-        An announcement without experiments or services is about all of them. Empty also if the request ignores advice.
+        Empty also if the request ignores advice.
         """
-        if request.ignores_advice_until and request.ignores_advice_until > self.at:
+        if self._is_ignored_by(request):
             return ""
         needed = {service.pk for stage in stages for service in stage.services.all()}
-        for one in self.advice:
-            experiments = {experiment.pk for experiment in one.experiments.all()}
-            services = {service.pk for service in one.services.all()}
-            if (not experiments or request.experiment_id in experiments) and (not services or services & needed):
-                return f"“{one.title}”: do not submit."
-        names = sorted(service.name for pk, service in self.down.items() if pk in needed)
+        announcement = self._announcement_against(request.experiment_id, needed)
+        if announcement:
+            return f"“{announcement.title}”: do not submit."
+        names = [disruption.service.name for disruption in self._down_among(needed)]
         return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} down." if names else ""
 
-    def is_down(self, name: str) -> bool:
-        """Whether the service with this name or slug is down."""
-        return any(name.casefold() in {one.slug.casefold(), one.name.casefold()} for one in self.down.values())
+    def find_obstacle(self, experiment: int | None, services: Collection[int]) -> Obstacle | None:
+        """Return why no jobs of an experiment that need these services should be submitted now, by primary keys."""
+        announcement = self._announcement_against(experiment, services)
+        if announcement:
+            return Obstacle(announcement=announcement)
+        down = self._down_among(services)
+        return Obstacle(disruption=down[0]) if down else None
+
+    def find_obstacle_of_stage(self, stage: Stage) -> Obstacle | None:
+        """Return why no jobs of a stage should be submitted now; None also if its request ignores advice."""
+        if self._is_ignored_by(stage.request):
+            return None
+        return self.find_obstacle(stage.request.experiment_id, {service.pk for service in stage.services.all()})
+
+    def _is_ignored_by(self, request: Request) -> bool:
+        return request.ignores_advice_until is not None and request.ignores_advice_until > self.at
+
+    def _announcement_against(self, experiment: int | None, services: Collection[int]) -> Announcement | None:
+        """Return the first announcement that applies; one without experiments or services is about all of them."""
+        for announcement in self.advice:
+            experiments = {row.pk for row in announcement.experiments.all()}
+            about = {service.pk for service in announcement.services.all()}
+            if (not experiments or experiment in experiments) and (not about or not about.isdisjoint(services)):
+                return announcement
+        return None
+
+    def _down_among(self, services: Collection[int]) -> list[Disruption]:
+        down = [disruption for pk, disruption in self.down.items() if pk in services]
+        return sorted(down, key=lambda disruption: disruption.service.name)
+
+    def find_down(self, name: str) -> Disruption | None:
+        """Return the disruption of the service with this name or slug, if it is down."""
+        for disruption in self.down.values():
+            service = disruption.service
+            if name.casefold() in (service.slug.casefold(), service.name.casefold()):
+                return disruption
+        return None
 
 
 def outlook(at: datetime) -> Outlook:
     """Read the outlook at a time, in a fixed number of queries."""
     advice = Announcement.objects.current(at).filter(do_not_submit=True).prefetch_related("experiments", "services")
-    down = {trouble.service.pk: trouble.service for trouble in disruptions(at, (State.DOWN,))}
+    down = {disruption.service.pk: disruption for disruption in disruptions(at, (State.DOWN,))}
     return Outlook(at, list(advice), down)
 
 

@@ -105,7 +105,7 @@ def _answer(request: Request, test: Submission, now: Outlook, at: datetime) -> b
     failed = request.submissions.filter(purpose=Purpose.TEST, position=test.position, completed=0).count()
     is_service = verdict is not None and verdict.verdict == VerdictKind.SERVICE
     again = is_service and failed <= options_of(test.cluster).retries
-    if again and verdict and verdict.service and now.is_down(verdict.service):
+    if again and verdict and verdict.service and now.find_down(verdict.service):
         return False
     Submission.objects.filter(pk=test.pk).update(answered_at=at)
     if again:

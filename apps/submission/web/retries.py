@@ -1,5 +1,7 @@
 """Pages of retries: the dry run of a batch, the batch, and the list of batches."""
 
+from collections import Counter
+from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
@@ -19,11 +21,13 @@ from apps.core.web.turns import one_at_a_time
 from apps.diagnosis.domain.groups import visible_groups
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
-from apps.statusboard.models import Incident
+from apps.production.domain.outlook import outlook
+from apps.statusboard.models import Announcement, Incident
 from apps.submission.domain.retrying import batches
 from apps.submission.domain.retrying.bundle import retry_bundle
 from apps.submission.domain.retrying.eligibility import MOST_JOBS, DryRun, Limits, Source
 from apps.submission.domain.retrying.links import finished_retries
+from apps.submission.domain.retrying.obstacles import find_obstacles
 from apps.submission.domain.retrying.offers import offer_of
 from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER, BatchState, LeftOut, RetryState
 from apps.submission.models import RetryBatch
@@ -78,6 +82,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         "title": batches.title_of(source),
         "found": found,
         "offer": offer_of(found, timezone.now()),
+        "announcements": _announcements_against(found, timezone.now()),
         "form": form,
         "shown": shown,
         "has_bundle": shown in ONLY_BY_OWNER,
@@ -89,6 +94,13 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         "at": timezone.now(),
     }
     return render(request, "submission/retry_jobs.html", context, status=400 if form.is_bound and form.errors else 200)
+
+
+def _announcements_against(dry_run: DryRun, at: datetime) -> list[tuple[Announcement, int]]:
+    """Return the announcements that keep jobs from being submitted, with the number of these jobs."""
+    obstacles = find_obstacles(dry_run.eligible, outlook(at)).values()
+    announcements = [obstacle.announcement for obstacle in obstacles if obstacle.announcement]
+    return Counter(announcements).most_common()
 
 
 def _listed(found: DryRun, shown: str) -> list[Verdict]:

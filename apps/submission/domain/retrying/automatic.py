@@ -73,7 +73,7 @@ def _by_service(submission: Submission, now: Outlook) -> set[int]:
     verdicts = Verdict.objects.filter(
         job__in=list(jobs_of(submission).values_list("pk", flat=True)), verdict=VerdictKind.SERVICE, advice=Advice.RETRY
     )
-    rows = [row for row in verdicts.values_list("job__job_id", "service") if not (row[1] and now.is_down(row[1]))]
+    rows = [row for row in verdicts.values_list("job__job_id", "service") if not (row[1] and now.find_down(row[1]))]
     return {index for job_id, _ in rows if (index := index_of(submission, job_id)) is not None}
 
 

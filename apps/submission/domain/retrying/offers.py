@@ -16,6 +16,7 @@ from apps.statusboard.enums import State
 from apps.statusboard.models import Service
 from apps.submission.domain.retrying.batches import ATTEMPTS, dry_run
 from apps.submission.domain.retrying.eligibility import DryRun, Limits, Source
+from apps.submission.domain.retrying.owned import jobs_ignoring_advice
 from apps.submission.enums import ONLY_BY_OWNER, LeftOut
 from apps.submission.models import RetryBatch
 
@@ -84,7 +85,7 @@ def retry_offer(*, source: Source, user: User, at: datetime) -> RetryOffer:
 
     numbers = _kept(key)
     if numbers is None:
-        numbers = _numbers_of(dry_run(source=source, user=user, limits=Limits(ATTEMPTS), at=at))
+        numbers = _numbers_of(dry_run(source=source, user=user, limits=Limits(ATTEMPTS), at=at), at)
         with suppress(Exception):  # Redis may be away: each page makes its own dry run meanwhile
             cache.set(key, numbers, SHOWN_SECONDS)
     return _with_services(numbers, at)
@@ -100,24 +101,25 @@ def _kept(key: str) -> RetryOffer | None:
 
 def offer_of(dry_run: DryRun, at: datetime) -> RetryOffer:
     """Return the numbers of a dry run with the services that are down."""
-    return _with_services(_numbers_of(dry_run), at)
+    return _with_services(_numbers_of(dry_run, at), at)
 
 
-def _numbers_of(dry_run: DryRun) -> RetryOffer:
+def _numbers_of(dry_run: DryRun, at: datetime) -> RetryOffer:
     return RetryOffer(
         jobs=len(dry_run.eligible),
         as_owner=sum(jobs for _, _, jobs in dry_run.owners),
         bundle=len(dry_run.only_by_owner),
         bundle_list=max(ONLY_BY_OWNER, key=lambda reason: len(dry_run.left_out.get(reason, ()))),
         left_out=dry_run.reasons,
-        services=_count_services(dry_run),
+        services=_count_services(dry_run, at),
     )
 
 
-def _count_services(dry_run: DryRun) -> Counter[frozenset[str]]:
+def _count_services(dry_run: DryRun, at: datetime) -> Counter[frozenset[str]]:
     """Count the jobs to retry by the slugs, or names without case, of the services that they wait for."""
     owned = [candidate.verdict.job for candidate in dry_run.eligible if candidate.submission is None]
-    needed = services_needed_by(owned)
+    ignoring = jobs_ignoring_advice(owned, at)
+    needed = services_needed_by([job for job in owned if job.pk not in ignoring])
     slugs = dict(Service.objects.filter(pk__in=set().union(*needed.values())).values_list("pk", "slug"))
 
     services: Counter[frozenset[str]] = Counter()

@@ -5,7 +5,7 @@ has a name of its own; the intent is committed before it is submitted, and after
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -19,8 +19,11 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState, OwnedJob, SchedulerError, SubmissionRefused, SubmitsAsOwner
 from apps.core.errors import InvalidTransition
 from apps.diagnosis.domain.attempts import RESTARTED, note_retries
+from apps.diagnosis.domain.facts import services_needed_by
 from apps.jobs.domain.proof import SKEW
 from apps.jobs.models import Job
+from apps.production.domain.outlook import Obstacle, Outlook, outlook
+from apps.production.models import Request
 from apps.submission.domain.debugging.bundle import captured_variables, masked_variables
 from apps.submission.domain.dispatch import grace_of
 from apps.submission.enums import LeftOut, RetryState
@@ -90,16 +93,50 @@ def _with_clusters(rows: QuerySet[RetryJob] | tuple[()]) -> Iterable[RetryJob]:
     return rows.select_related("job") if isinstance(rows, QuerySet) else rows
 
 
+def obstacles_as_owner(jobs: Sequence[Job], now: Outlook) -> dict[int, Obstacle]:
+    """Return why jobs should not be submitted as their owners now, by primary key, where there is a reason.
+
+    As for the portal's arrays: an announcement, or a service that is down and that the stage of the job needs; neither
+    while the request that the job names ignores advice. A fixed number of queries.
+    """
+    if not (now.advice or now.down):
+        return {}
+    ignoring, needed = jobs_ignoring_advice(jobs, now.at), services_needed_by(jobs)
+    obstacles = {}
+    for job in jobs:
+        obstacle = now.find_obstacle(job.experiment_id, needed[job.pk])
+        if obstacle and job.pk not in ignoring:
+            obstacles[job.pk] = obstacle
+    return obstacles
+
+
+def jobs_ignoring_advice(jobs: Iterable[Job], at: datetime) -> set[int]:
+    """Return the primary keys of the jobs whose request ignores advice.
+
+    A job's owner chooses the request that it names, so only requests of the job's experiment count.
+    """
+    keys = {job.request_key for job in jobs if job.request_key}
+    requests = Request.objects.filter(key__in=keys, ignores_advice_until__gt=at)
+    ignoring = set(requests.values_list("key", "experiment_id"))
+    return {job.pk for job in jobs if (job.request_key, job.experiment_id) in ignoring}
+
+
 def send_owned(*, cluster: Cluster, at: datetime) -> int:
     """Submit released retries of a cluster as their owners, exactly once each; return how many. Not in a transaction.
 
-    Under the lock of the task that submits to the cluster.
+    Those that should not be submitted now stay released, as planned arrays do. Under the lock of the task that submits
+    to the cluster.
     """
     adapter = adapter_for_owners(cluster)
     if adapter is None:
         return 0
+    rows = list(to_send(cluster).select_related("job__cluster", "batch").order_by("pk"))
+    obstacles = obstacles_as_owner([row.job for row in rows], outlook(at))
+    # One that was tried may be in the scheduler: its name is looked for whatever the advice is.
+    rows = [row for row in rows if row.tries or row.job_id not in obstacles]
+
     sent = 0
-    for row in to_send(cluster).select_related("job__cluster", "batch").order_by("pk")[:MOST_A_RUN]:
+    for row in rows[:MOST_A_RUN]:
         if row.sending_at and row.sending_at + grace_of(cluster) > at:
             continue
         try:
@@ -108,6 +145,8 @@ def send_owned(*, cluster: Cluster, at: datetime) -> int:
                 _leave_out(row, f"it was not accepted in {MOST_TRIES} tries")
                 continue
             if found is None:
+                if row.job_id in obstacles:
+                    continue
                 job = owned_job(row)
                 _claim(row, at)
                 found = adapter.submit_as_owner(job)

@@ -11,16 +11,16 @@ from apps.clusters.schedulers.base import JobState
 from apps.core.domain.background import enqueue
 from apps.core.domain.workflow import move
 from apps.core.errors import InvalidFields, InvalidTransition, StaleState
-from apps.diagnosis.domain.facts import services_needed_by
 from apps.diagnosis.domain.groups import change_status
 from apps.diagnosis.enums import GroupStatus
 from apps.diagnosis.models import Verdict
-from apps.production.domain.outlook import Outlook, outlook
+from apps.production.domain.outlook import outlook
 from apps.production.enums import CLOSED, PORTAL
 from apps.production.models import Request
 from apps.submission.domain.plan import locked, plan_retry
 from apps.submission.domain.retrying.batches import counts_of, publish_of
 from apps.submission.domain.retrying.eligibility import Candidate, Limits, examine
+from apps.submission.domain.retrying.obstacles import find_obstacles
 from apps.submission.enums import BATCH_MOVES, BatchState, LeftOut, RetryState, SubmissionState
 from apps.submission.models import RetryBatch, RetryJob, Submission
 
@@ -98,21 +98,19 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     _leave_out_gone(batch, set(waiting) - {verdict.job_id for verdict in verdicts})
     for reason, rows in found.left_out.items():
         _leave_out(batch, rows, LeftOut(reason).label)
-    now, by_request, owned = outlook(at), defaultdict(list), []
-    needed = services_needed_by([one.verdict.job for one in found.eligible if one.submission is None])
-    for one in found.eligible:
-        if one.verdict.service and now.is_down(one.verdict.service):
+    obstacles = find_obstacles(found.eligible, outlook(at))
+    by_request, owned = defaultdict(list), []
+    for candidate in found.eligible:
+        if candidate.verdict.job_id in obstacles:
             continue
-        if one.submission is None:
-            # Whatever made the job fail, its retry would fail because of a service that is down now.
-            if needed[one.verdict.job_id].isdisjoint(now.down):
-                owned.append(one)
+        if candidate.submission is None:
+            owned.append(candidate)
         else:
-            by_request[one.submission.request].append(one)
+            by_request[candidate.submission.request].append(candidate)
     left = batch.step
     for request in sorted(by_request, key=lambda request: request.pk):  # one order of locks for all processes
         if left:
-            left -= _release_of(batch, request, by_request[request][:left], now, at)
+            left -= _release_of(batch, request, by_request[request][:left], at)
     jobs = batch.jobs.filter(job__in=[one.verdict.job_id for one in owned[:left]], state=RetryState.WAITING)
     left -= jobs.update(state=RetryState.RELEASED, released_at=at)
     if left < batch.step:
@@ -122,17 +120,16 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     return batch.step - left
 
 
-def _release_of(batch: RetryBatch, request: Request, wanted: list[Candidate], now: Outlook, at: datetime) -> int:
-    """Plan retries of these jobs of a request, unless they should not be submitted now; return how many."""
+def _release_of(batch: RetryBatch, request: Request, wanted: list[Candidate], at: datetime) -> int:
+    """Plan retries of these jobs of a request; return how many."""
     request = locked(request)
-    stages = {stage.position: stage for stage in request.stages.all()}
     # What the lock made sure of: nobody else has planned a retry of these jobs meanwhile.
     found = examine([one.verdict for one in wanted], limits=Limits(), at=at, batch=batch)
     for reason, rows in found.left_out.items():
         _leave_out(batch, rows, LeftOut(reason).label)
     released, by_array = 0, defaultdict(list)
     for one in found.eligible:
-        if one.submission and not now.against(request, [stages[one.submission.position]]):
+        if one.submission:
             by_array[one.submission].append(one)
     for submission, members in by_array.items():
         try:
