@@ -255,7 +255,7 @@ def announce(shifter, approver):
     ],
 )
 def test_retry_waits_for_announcements_about_it(
-    lost, alps, announce, approver, nova, dune, experiment, service, released
+    lost, alps, announce, approver, browse, nova, dune, experiment, service, released
 ):
     """The job's experiment is nova; the service of its cluster is slurm."""
     services = {slug: statusboard.service(slug, people.LONG_AGO) for slug in ("slurm", "samweb")}
@@ -266,6 +266,8 @@ def test_retry_waits_for_announcements_about_it(
         experiments=[experiments[experiment]] if experiment else [], services=[services[service]] if service else []
     )
     batch = plan_batch(source=lost().job, by=approver, at=LATER)
+    page = text_of(browse(approver).get(batch.get_absolute_url()))
+    assert ("Waiting for the end of “Power cut”" in page) == (not released)
     assert advance_batch(batch=batch, at=LATER) == released
 
     withdraw_announcement(announcement=announcement, by=approver, at=LATER, reason="Over.")

@@ -1,7 +1,7 @@
 """Batches of retries: the dry run, the steps, what stops them, what came of them, and who may."""
 
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -124,6 +124,69 @@ def test_batch_waits_for_the_service(running, end, group, shifter, approver):
     assert advance_batch(batch=batch, at=LATER) == 1
 
 
+@pytest.fixture
+def outage(approver):
+    samweb = statusboard.service("samweb", people.LONG_AGO)
+    started_at = AT - timedelta(hours=2)
+    return open_incident(service=samweb, state=State.DOWN, title="503", by=approver, at=AT, started_at=started_at)
+
+
+def batch_texts(client, batch):
+    """Return the texts of the page of a batch and of the list of batches."""
+    return [text_of(client.get(address)) for address in (batch.get_absolute_url(), "/retries/")]
+
+
+def test_pages_of_a_batch_name_the_service_that_all_jobs_wait_for(
+    browse, running, end, group, shifter, approver, outage
+):
+    end({0, 1, 2}, service="samweb")
+    batch = plan_batch(source=group, by=shifter, at=LATER, step=1)
+    client = browse(shifter)
+    waiting = f'Waiting for <a href="{outage.service.get_absolute_url()}">samweb</a> (down since <time'
+    for page in batch_texts(client, batch):
+        assert waiting in page
+        assert "eleasing" not in page
+    [obstacle] = client.get(f"/api/v1/retry-batches/{batch.pk}/").json()["waiting_for"]
+    assert (obstacle["service"], obstacle["announcement"]) == ("samweb", None)
+    assert datetime.fromisoformat(obstacle["down_since"]) == outage.started_at
+
+    group.verdicts.filter(pk=group.verdicts.first().pk).update(service="")
+    for page in batch_texts(client, batch):
+        assert "eleasing" in page, "one job can be released"
+    assert advance_batch(batch=batch, at=LATER) == 1
+    assert all(waiting in page for page in batch_texts(client, batch))
+
+    close_incident(incident=outage, by=approver, at=AT, reason="It answers.")
+    assert not any(waiting in page for page in batch_texts(client, batch))
+    assert client.get("/api/v1/retry-batches/").json()["results"][0]["waiting_for"] == []
+
+
+def test_batch_that_is_not_releasing_waits_for_nothing(browse, running, end, group, shifter, outage):
+    end({0, 1}, service="samweb")
+    batch = plan_batch(source=group, by=shifter, at=LATER)
+    cancel_batch(batch=batch, by=shifter, at=LATER)
+    assert not any("Waiting for" in page for page in batch_texts(browse(shifter), batch))
+
+
+def test_what_batches_wait_for_is_read_for_all_at_once(
+    client, running, end, group, shifter, outage, django_assert_num_queries
+):
+    end({0, 1, 2}, service="samweb")
+    first, *others = [verdict.job for verdict in group.verdicts.all()]
+    plan_batch(source=first, by=shifter, at=LATER)
+    client.force_login(shifter)
+    numbers = {}
+    for address in ("/retries/", "/api/v1/retry-batches/"):
+        with CaptureQueriesContext(connection) as queries:
+            client.get(address)
+        numbers[address] = len(queries)
+    for job in others:
+        plan_batch(source=job, by=shifter, at=LATER)
+    for address, number in numbers.items():
+        with django_assert_num_queries(number):
+            client.get(address)
+
+
 def test_batch_follows_the_advice_unless_its_request_ignores_it(running, end, group, shifter, approver, browse):
     end({0, 1})
     job = group.verdicts.first().job
@@ -132,6 +195,8 @@ def test_batch_follows_the_advice_unless_its_request_ignores_it(running, end, gr
     assert "“&lt;b&gt;Power cut”: do not submit. 1 job waits until" in page
     batch = plan_batch(source=group, by=shifter, at=LATER)
     assert advance_batch(batch=batch, at=LATER) == 0
+    for page in batch_texts(browse(shifter), batch):
+        assert "Waiting for the end of “&lt;b&gt;Power cut”" in page
     ignore_advice(request=running.request, by=approver, at=LATER, reason="It reads no files.", hours=2)
     assert advance_batch(batch=batch, at=LATER) == 2
 

@@ -7,7 +7,7 @@ from django.http import Http404, HttpResponse
 from django.utils import timezone
 from django.utils.functional import cached_property
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import mixins, serializers
 from rest_framework.decorators import action
 from rest_framework.response import Response
@@ -18,10 +18,12 @@ from apps.core.api.input import checked_data
 from apps.core.errors import InvalidFields
 from apps.core.web.turns import one_at_a_time
 from apps.production.domain.holds import may_hold_some
+from apps.production.domain.outlook import Obstacle
 from apps.production.domain.reasons import MAX_REASON
 from apps.submission.domain.retrying import batches
 from apps.submission.domain.retrying.bundle import retry_bundle
 from apps.submission.domain.retrying.eligibility import DryRun, Limits, Source
+from apps.submission.domain.retrying.obstacles import obstacles_by_batch
 from apps.submission.enums import LeftOut
 from apps.submission.models import RetryBatch
 from apps.submission.web.retries import source_or_404
@@ -74,29 +76,53 @@ class DryRunSerializer(serializers.Serializer[Any]):
     )
 
 
+class ObstacleReader(serializers.Serializer[Any]):
+    """What a batch waits for: a service that is down, or an announcement that says not to submit."""
+
+    service = serializers.CharField(source="disruption.service.slug", default=None, allow_null=True)
+    down_since = serializers.DateTimeField(source="disruption.since", default=None, allow_null=True)
+    announcement = serializers.IntegerField(source="announcement.pk", default=None, allow_null=True)
+
+
 class BatchReader(serializers.ModelSerializer[RetryBatch]):
-    """A batch of retries; `jobs` are their numbers by state."""
+    """A batch of retries; `jobs` are their numbers by state.
+
+    `waiting_for` names what all jobs wait for that are not released yet; it is empty while some can be released.
+    """
 
     group = serializers.IntegerField(source="group_id", allow_null=True)
     incident = serializers.IntegerField(source="incident_id", allow_null=True)
     job = serializers.IntegerField(source="job_id", allow_null=True)
     jobs = serializers.SerializerMethodField()
+    waiting_for = serializers.SerializerMethodField()
 
     class Meta:
         model = RetryBatch
         fields = [
             *("id", "title", "group", "incident", "job", "state", "step", "pause_minutes", "reason", "jobs"),
+            "waiting_for",
             *("created_at", "created_by", "released_at", "ended_at"),
         ]
 
     @cached_property
     def _counts(self) -> dict[int, dict[str, int]]:
         """Return the numbers of all batches that are written, in one query."""
-        written: Any = self.parent.instance if self.parent else [self.instance]
-        return batches.counts_by_batch(written)
+        return batches.counts_by_batch(self._written)
+
+    @cached_property
+    def _obstacles(self) -> dict[int, list[Obstacle]]:
+        return obstacles_by_batch(self._written, self.context["request"].user, timezone.now())
+
+    @property
+    def _written(self) -> Any:
+        return self.parent.instance if self.parent else [self.instance]
 
     def get_jobs(self, batch: RetryBatch) -> dict[str, int]:
         return self._counts.get(batch.pk, {})
+
+    @extend_schema_field(ObstacleReader(many=True))
+    def get_waiting_for(self, batch: RetryBatch) -> Any:
+        return ObstacleReader(self._obstacles.get(batch.pk, []), many=True).data
 
 
 class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiViewSet[RetryBatch]):

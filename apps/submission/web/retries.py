@@ -1,6 +1,7 @@
 """Pages of retries: the dry run of a batch, the batch, and the list of batches."""
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,13 +22,13 @@ from apps.core.web.turns import one_at_a_time
 from apps.diagnosis.domain.groups import visible_groups
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
-from apps.production.domain.outlook import outlook
+from apps.production.domain.outlook import Obstacle, outlook
 from apps.statusboard.models import Announcement, Incident
 from apps.submission.domain.retrying import batches
 from apps.submission.domain.retrying.bundle import retry_bundle
 from apps.submission.domain.retrying.eligibility import MOST_JOBS, DryRun, Limits, Source
 from apps.submission.domain.retrying.links import finished_retries
-from apps.submission.domain.retrying.obstacles import find_obstacles
+from apps.submission.domain.retrying.obstacles import find_obstacles, obstacles_by_batch
 from apps.submission.domain.retrying.offers import offer_of
 from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER, BatchState, LeftOut, RetryState
 from apps.submission.models import RetryBatch
@@ -90,7 +91,7 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
         "rows": rows[:SHOWN],
         "more": max(0, len(rows) - SHOWN),
         "most": MOST_JOBS if found.jobs >= MOST_JOBS else 0,
-        "earlier": _with_counts(batches.latest_batches(source, request.user)),
+        "earlier": _batch_rows(batches.latest_batches(source, request.user), request.user),
         "at": timezone.now(),
     }
     return render(request, "submission/retry_jobs.html", context, status=400 if form.is_bound and form.errors else 200)
@@ -138,16 +139,21 @@ def _csv(name: str, rows: list[Verdict]) -> HttpResponse:
 @require_safe
 def retry_batches(request: AuthenticatedRequest) -> HttpResponse:
     page = Paginator(batches.visible_batches(request.user), PAGE_SIZE).get_page(request.GET.get("page"))
-    return render(request, "submission/retry_batches.html", {"page": page, "rows": _with_counts(page.object_list)})
+    context = {"page": page, "rows": _batch_rows(list(page.object_list), request.user)}
+    return render(request, "submission/retry_batches.html", context)
 
 
-def _with_counts(rows: Any) -> list[tuple[RetryBatch, dict[str, int]]]:
-    rows = list(rows)
-    counts, found = batches.counts_by_batch(rows), []
+def _batch_rows(rows: Sequence[RetryBatch], user: User) -> list[tuple[RetryBatch, dict[str, int], list[Obstacle]]]:
+    """Return batches with their numbers of jobs by state, and what they wait for."""
+    counts = batches.counts_by_batch(rows)
+    obstacles = obstacles_by_batch(rows, user, timezone.now())
+
+    batch_rows = []
     for batch in rows:
-        of_batch = counts.get(batch.pk, {})
-        found.append((batch, {**of_batch, "open": sum(of_batch.get(state, 0) for state in IN_BATCH)}))
-    return found
+        jobs = counts.get(batch.pk, {})
+        still_open = sum(jobs.get(state, 0) for state in IN_BATCH)
+        batch_rows.append((batch, {**jobs, "open": still_open}, obstacles.get(batch.pk, [])))
+    return batch_rows
 
 
 def _batch(request: AuthenticatedRequest, pk: int) -> RetryBatch:
@@ -170,6 +176,7 @@ def retry_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     context = {
         "batch": batch,
         "counts": counts,
+        "obstacles": obstacles_by_batch([batch], request.user, timezone.now()).get(batch.pk),
         "done": counts.get(RetryState.SUCCEEDED, 0),
         "all": sum(counts.values()),
         "waiting": counts.get(RetryState.WAITING, 0),

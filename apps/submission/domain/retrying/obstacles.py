@@ -1,11 +1,17 @@
 """What retries wait for: services that are down, and announcements that advise against submitting."""
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 
-from apps.production.domain.outlook import Obstacle, Outlook
+from apps.accounts.models import User
+from apps.diagnosis.models import Verdict
+from apps.production.domain.outlook import Obstacle, Outlook, outlook
 from apps.production.models import Stage
-from apps.submission.domain.retrying.eligibility import Candidate
+from apps.submission.domain.retrying.eligibility import Candidate, array_of, arrays_with_ids_of
 from apps.submission.domain.retrying.owned import obstacles_as_owner
+from apps.submission.enums import BatchState, RetryState
+from apps.submission.models import RetryBatch, RetryJob
 
 
 def find_obstacles(candidates: Sequence[Candidate], now: Outlook) -> dict[int, Obstacle]:
@@ -43,3 +49,32 @@ def _obstacles_of_arrays(candidates: Sequence[Candidate], now: Outlook) -> dict[
             if place in by_place:
                 obstacles[candidate.verdict.job_id] = by_place[place]
     return obstacles
+
+
+def obstacles_by_batch(batches: Iterable[RetryBatch], user: User, at: datetime) -> dict[int, list[Obstacle]]:
+    """Return what batches wait for, by primary key, the obstacle of most jobs first. Few queries.
+
+    A batch waits while none of its jobs that the user may see and that are not released yet can be submitted.
+    """
+    releasing = [batch for batch in batches if batch.state == BatchState.RELEASING]
+    now = outlook(at) if releasing else None
+    if now is None or not (now.advice or now.down):
+        return {}
+
+    rows = RetryJob.objects.filter(batch__in=releasing, state=RetryState.WAITING)
+    batch_of_job = dict(rows.order_by().values_list("job__pk", "batch"))
+    verdicts = Verdict.objects.visible_to(user).filter(job__in=list(batch_of_job)).select_related("job__cluster")
+    arrays = arrays_with_ids_of(verdict.job for verdict in verdicts)
+    candidates = [Candidate(verdict, array_of(verdict.job, arrays)) for verdict in verdicts]
+    obstacles = find_obstacles(candidates, now)
+
+    # None counts the jobs that can be released.
+    by_batch: dict[int, Counter[Obstacle | None]] = defaultdict(Counter)
+    for candidate in candidates:
+        job = candidate.verdict.job_id
+        by_batch[batch_of_job[job]][obstacles.get(job)] += 1
+    waits = {}
+    for batch, counts in by_batch.items():
+        if None not in counts:
+            waits[batch] = [obstacle for obstacle, _ in counts.most_common() if obstacle]
+    return waits
