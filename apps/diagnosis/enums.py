@@ -138,7 +138,7 @@ GROUP_MOVES = {
     _G.ASSIGNED: _OPEN,
     _G.RETRIED: (_OPEN - {_G.RETRIED}) | {_G.REGRESSED},
     _G.RESOLVED: frozenset({_G.KNOWN, _G.ASSIGNED, _G.REGRESSED}),
-    _G.MUTED: frozenset({_G.KNOWN, _G.ASSIGNED, _G.RESOLVED}),
+    _G.MUTED: frozenset({_G.NEW, _G.REGRESSED, _G.KNOWN, _G.ASSIGNED, _G.RETRIED, _G.RESOLVED}),
 }
 #: A failure of a job that started after one of these was set reopens the group.
 CLOSED = frozenset({_G.RETRIED, _G.RESOLVED})

@@ -73,7 +73,8 @@ def test_closed_group_is_back_when_a_later_job_fails(fail, shifter):
 def test_each_status_can_be_left_and_only_closed_ones_regress():
     assert set(GROUP_MOVES) == set(GroupStatus)
     assert all(GROUP_MOVES.values())
-    assert {status for status, moves in GROUP_MOVES.items() if GroupStatus.REGRESSED in moves} == CLOSED
+    regress = {status for status, moves in GROUP_MOVES.items() if GroupStatus.REGRESSED in moves}
+    assert regress == CLOSED | {GroupStatus.MUTED}, "the end of a mute restores the status before it"
 
 
 def test_triage_is_for_those_who_work_on_all_its_experiments(fail, shifter, liaison, other_liaison, dune):
@@ -145,9 +146,51 @@ def test_page_takes_notes_and_status_and_names_wrong_input(client, fail, shifter
     assert "muted until" in html
     assert "Auth failed" not in client.get(reverse("diagnosis:failures")).content.decode().partition("<main")[2]
     assert ">Unmute</button>" in html
-    assert "Group unmuted." in client.post(act, {"do": "known"}, follow=True).content.decode()
+    assert "Group unmuted." in client.post(act, {"do": "unmute"}, follow=True).content.decode()
     group.refresh_from_db()
-    assert (group.status, group.muted_until) == ("known", None)
+    assert (group.status, group.muted_until) == ("new", None)
+    assert "is not muted" in client.post(act, {"do": "unmute"}).content.decode()
+
+
+@pytest.fixture(params=[status for status, moves in GROUP_MOVES.items() if GroupStatus.MUTED in moves])
+def muted(request, fail, approver, shifter):
+    """Return a group that was muted for a day, two hours ago, and the status in which it was."""
+    fail()
+    group, now = FailureGroup.objects.get(), timezone.now()
+    FailureGroup.objects.update(status=request.param, owner=approver.username)
+    group.refresh_from_db()
+    changes = {"at": now - timedelta(hours=2), "muted_until": now + timedelta(days=1)}
+    groups.set_status(group=group, status=GroupStatus.MUTED, by=shifter, **changes)
+    return group, request.param
+
+
+def test_unmute_restores_the_status_before_the_mute(muted, client, shifter, approver):
+    group, before = muted
+    client.force_login(shifter)
+    fields = fields_of(client.get(group.get_absolute_url()))
+    client.post(reverse("diagnosis:act-on-group", args=[group.pk]), fields | {"do": "unmute", "text": ""})
+    group.refresh_from_db()
+    assert (group.status, group.owner, group.muted_until) == (before, approver.username, None)
+
+
+def test_expired_mute_restores_the_status_before_it(muted, fail, approver):
+    group, before = muted
+    FailureGroup.objects.update(muted_until=timezone.now() - timedelta(minutes=1))
+    fail(started_at=timezone.now() - timedelta(hours=3))
+    group.refresh_from_db()
+    assert (group.status, group.owner, group.muted_until) == (before, approver.username, None)
+
+
+def test_assigning_a_muted_group_ends_its_mute(fail, client, shifter, approver):
+    fail()
+    group, now = FailureGroup.objects.get(), timezone.now()
+    until = now + timedelta(days=1)
+    groups.set_status(group=group, status=GroupStatus.MUTED, by=shifter, at=now, muted_until=until)
+    client.force_login(shifter)
+    act = reverse("diagnosis:act-on-group", args=[group.pk])
+    client.post(act, {"do": "unmute", "owner": approver.username, "initial-owner": shifter.username})
+    group.refresh_from_db()
+    assert (group.status, group.owner, group.muted_until) == ("assigned", approver.username, None)
 
 
 @pytest.mark.parametrize("button", [{"do": "assign"}, {"do": "known"}, {"do": "resolved"}, {"do": "muted", "days": 7}])

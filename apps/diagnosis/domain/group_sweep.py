@@ -10,7 +10,7 @@ from apps.core.domain.workflow import move
 from apps.diagnosis.domain.causes import Recount
 from apps.diagnosis.domain.group_blame import find_bad_releases, find_broken_hosts
 from apps.diagnosis.domain.group_profile import store_due_profiles
-from apps.diagnosis.domain.groups import change_status
+from apps.diagnosis.domain.groups import end_mute
 from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupStatus
 from apps.diagnosis.models import CauseTotals, DailyCauseTotals, FailureGroup, Verdict
 from apps.jobs.domain.records import hour_of
@@ -45,7 +45,7 @@ def _note_seen(group: FailureGroup) -> None:
 def _reopen(group: FailureGroup, at: datetime) -> None:
     """Reopen a closed group if a job failed that started after it was closed, and end an expired mute."""
     if group.status == GroupStatus.MUTED and group.muted_until and group.muted_until <= at:
-        change_status(group=group, status=GroupStatus.KNOWN, by="diagnosis", at=at, reason="Mute expired.")
+        end_mute(group=group, by="diagnosis", at=at, reason="Mute expired.")
     again = Verdict.objects.filter(group=group, job__started_at__gt=group.status_at)
     if group.status in CLOSED and again.exists():
         with transaction.atomic():

@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from apps.accounts.models import Principal, User
 from apps.accounts.permissions import scope_of
-from apps.core.domain.events import publish
+from apps.core.domain.events import events_of, publish
 from apps.core.domain.workflow import move
-from apps.core.errors import InvalidFields, NotAllowed, StaleState
+from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
 from apps.diagnosis.domain.fingerprints import Fingerprint
 from apps.diagnosis.enums import CLOSED, GROUP_MOVES, GroupKind, GroupStatus, VerdictKind
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, GroupNote, Verdict
@@ -214,9 +214,30 @@ def assign_group(
         raise InvalidFields({"owner": [f"There is no active user “{owner}”."]})
     if not visible_groups(user).filter(pk=group.pk).exists():
         raise InvalidFields({"owner": [f"{owner} may not see this group."]})
-    old = move(group, to=GroupStatus.ASSIGNED, transitions=GROUP_MOVES, field="status", status_at=at, owner=owner)
+    changes = {"status_at": at, "owner": owner, "muted_until": None}
+    old = move(group, to=GroupStatus.ASSIGNED, transitions=GROUP_MOVES, field="status", **changes)
     publish(kind="group.assigned", target=group, by=by, at=at, old=old, new=owner, reason=reason.strip())
     return group
+
+
+@transaction.atomic
+def unmute_group(*, group: FailureGroup, by: User, at: datetime, seen_at: datetime | None = None) -> None:
+    """Unmute a group: see `end_mute`. `seen_at` is when the user saw its status; None for now.
+
+    Raises `NotAllowed`, `InvalidTransition`, `StaleState`.
+    """
+    _check_may_triage(by, group)
+    _check_is_as_seen(group, seen_at)
+    end_mute(group=group, by=by, at=at)
+
+
+def end_mute(*, group: FailureGroup, by: Principal, at: datetime, reason: str = "") -> None:
+    """Return a muted group to its status before the mute. Raises `InvalidTransition`, `StaleState`."""
+    if group.status != GroupStatus.MUTED:
+        raise InvalidTransition(f"{group} is not muted.")
+    mute = events_of(group).filter(kind="group.moved", new=GroupStatus.MUTED).last()
+    status = GroupStatus(mute.old) if mute else GroupStatus.KNOWN
+    change_status(group=group, status=status, by=by, at=at, reason=reason, muted_until=None)
 
 
 @transaction.atomic

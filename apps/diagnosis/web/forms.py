@@ -25,6 +25,7 @@ class GroupForm(forms.Form):
         "retried": "Group marked as retried.",
         "resolved": "Group resolved.",
         "muted": "Group muted.",
+        "unmute": "Group unmuted.",
         "note": "Note added.",
     }
 
@@ -53,7 +54,7 @@ class GroupForm(forms.Form):
         data: dict[str, Any] = super().clean() or self.cleaned_data
         if data.get("do") == "muted" and not data.get("days") and "days" not in self.errors:
             self.add_error("days", "Enter how many days it is muted.")
-        if data.get("do") in ("known", "retried", "resolved") and self.typed("days"):
+        if data.get("do") in ("known", "retried", "resolved", "unmute") and self.typed("days"):
             self.add_error("days", "Press Mute to mute it, or clear the days.")
         return data
 

@@ -176,12 +176,13 @@ def _initial(found: FailureGroup, user: User) -> dict[str, Any]:
 def _moves(found: FailureGroup) -> list[tuple[str, str]]:
     """Return the buttons that change the status of a group from where it is."""
     labels = {
-        GroupStatus.KNOWN: "Unmute" if found.status == GroupStatus.MUTED else "Mark as known",
+        GroupStatus.KNOWN: "Mark as known",
         GroupStatus.RETRIED: "Mark as retried",
         GroupStatus.RESOLVED: "Resolve",
     }
     possible = GROUP_MOVES[GroupStatus(found.status)]
-    return [(status.value, label) for status, label in labels.items() if status in possible]
+    moves = [(status.value, label) for status, label in labels.items() if status in possible]
+    return [("unmute", "Unmute"), *moves] if found.status == GroupStatus.MUTED else moves
 
 
 def _chart(row: group_list.GroupRow, end: datetime) -> str:
@@ -200,10 +201,8 @@ def act(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     found, form = _group(request, pk), GroupForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
-            action = form.cleaned_data["do"]
-            unmutes = action == GroupStatus.KNOWN and found.status == GroupStatus.MUTED
             _do(found, form, request.user)
-            messages.success(request, "Group unmuted." if unmutes else form.DONE[action])
+            messages.success(request, form.DONE[form.cleaned_data["do"]])
             return redirect(found)
     found.refresh_from_db()
     form.data = {**request.POST.dict(), "seen_at": found.status_at.isoformat()}
@@ -247,6 +246,9 @@ def _do(found: FailureGroup, form: GroupForm, user: User) -> None:
     if days:
         until = at + timedelta(days=days)
         groups.set_status(group=found, status=GroupStatus.MUTED, by=user, at=at, muted_until=until, seen_at=seen_at)
+    elif action == "unmute":
+        if not owner:  # else the group is assigned, so no longer muted
+            groups.unmute_group(group=found, by=user, at=at, seen_at=seen_at)
     elif action not in ("assign", "note"):
         groups.set_status(group=found, status=GroupStatus(action), by=user, at=at, seen_at=seen_at)
     if action == "note" or text.strip():
