@@ -217,6 +217,25 @@ def test_filter_of_the_form_becomes_part_of_the_address(client, db, liaison, dim
     assert client.get("/statistics/" + answer["Location"]).status_code in (200, 400)
 
 
+@pytest.mark.parametrize(
+    ("dimension", "texts", "value"),
+    [
+        ("hour", ["7", "07", " 007 "], "07"),
+        ("hour", ["0", "00"], "00"),
+        ("weekday", ["Mon", "mon", "Monday", "MONDAY", "1"], "Mon"),
+        ("weekday", ["Sun", "sunday", "7"], "Sun"),
+    ],
+)
+def test_hours_and_weekdays_may_be_typed_in_several_ways(client, db, liaison, dimension, texts, value):
+    client.force_login(liaison)
+    answers = [client.get("/statistics/", {"filter": dimension, "value": text}) for text in texts]
+    assert {answer["Location"] for answer in answers} == {f"?{dimension}={value}"}
+    for text in texts:
+        page = client.get("/statistics/", {dimension: [text.strip(), value]})
+        assert page.status_code == 200
+        assert page.context["question"].filters == {dimension: (value,)}
+
+
 def test_filter_that_is_given_twice_costs_no_error(client, db, liaison):
     client.force_login(liaison)
     answer = client.get("/statistics/?filter=host&filter=site&value=wn1")
@@ -232,7 +251,15 @@ def test_ledger_assigns_every_wasted_hour_and_agrees_with_accounting(client, cou
 
 @pytest.mark.parametrize(
     "query",
-    ["?measure=luck", "?by=colour", "?by=host,site,user,stage", "?period=1y", "?since=never", "?weekday=Monday"],
+    [
+        "?measure=luck",
+        "?by=colour",
+        "?by=host,site,user,stage",
+        "?period=1y",
+        "?since=never",
+        "?hour=24",
+        "?weekday=Moonday",
+    ],
 )
 def test_wrong_question_is_named_by_page_and_api(client, db, liaison, query):
     client.force_login(liaison)

@@ -22,6 +22,7 @@ from apps.jobs.domain.statistics.questions import (
     Question,
     Row,
     job_list_query,
+    parse_value,
 )
 from apps.jobs.domain.statistics.windows import portal_zone
 from apps.jobs.domain.statistics.words import words_of
@@ -179,7 +180,7 @@ def _with_filter(values: QueryDict) -> QueryDict:
     """Return the address with the filter of the form among the others."""
     changed = values.copy()
     name = changed.pop("filter")[-1]
-    text = changed.pop("value", [""])[-1].strip()
+    text = parse_value(name, changed.pop("value", [""])[-1].strip())
     if text and text not in changed.getlist(name):
         changed.appendlist(name, text)
     return changed

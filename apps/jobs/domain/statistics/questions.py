@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from apps.jobs.domain.statistics.intervals import wilson
 from apps.jobs.domain.statistics.levels import DIMENSIONS, OF_HOUR
-from apps.jobs.domain.statistics.windows import WEEKDAYS, window_names
+from apps.jobs.domain.statistics.windows import WEEKDAYS, parse_hour, parse_weekday, window_names
 from apps.jobs.enums import ANY_FAILURE
 
 _MOST_VALUES = 100
@@ -152,7 +152,7 @@ def read_filters(values: Mapping[str, Sequence[str]], problems: dict[str, str]) 
     """Return the filters in the parameters of a URL; what is wrong with them goes to `problems`."""
     filters = {}
     for name, texts in values.items():
-        chosen_texts = tuple(dict.fromkeys(text for text in texts if text))
+        chosen_texts = tuple(dict.fromkeys(parse_value(name, text) for text in texts if text))
         if name not in DIMENSIONS or not chosen_texts:
             continue
         if len(chosen_texts) > _MOST_VALUES:
@@ -181,6 +181,13 @@ def job_list_query(question: Question, row: Row | None = None, *, failed: bool =
     # In their shortest form: a page has a thousand such links.
     since, until = (f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}" for at in (question.since, question.until))
     return "?" + urlencode(filters | {"ended_from": since, "ended_to": until}, doseq=True, safe=":")
+
+
+def parse_value(dimension: str, text: str) -> str:
+    """Return the value of a dimension that a user typed, in the form that addresses have."""
+    if dimension == "hour":
+        return parse_hour(text)
+    return parse_weekday(text) if dimension == "weekday" else text
 
 
 def texts_of_hour(dimension: str) -> Sequence[str]:

@@ -10,6 +10,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import ExtractHour, ExtractIsoWeekDay
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_FULL_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 def portal_zone() -> ZoneInfo:
@@ -71,6 +72,20 @@ def window_names() -> tuple[str, ...]:
 def window_of(at: datetime) -> int:
     """Return the number of the window of a time."""
     return windows_of_week(settings.TIME_WINDOWS)[1][hour_of_week(at)]
+
+
+def parse_hour(text: str) -> str:
+    """Return the value of the hour of the day that a user typed, such as `07` for `7`; other texts as they are."""
+    is_number = text.isascii() and text.isdigit()
+    return text.lstrip("0").rjust(2, "0") if is_number else text
+
+
+def parse_weekday(text: str) -> str:
+    """Return the value of the weekday that a user typed: `Mon` for `mon`, `Monday` or `1`; other texts as they are."""
+    for number, (short, full) in enumerate(zip(WEEKDAYS, _FULL_WEEKDAYS, strict=True), 1):
+        if text.lower() in (short.lower(), full.lower(), str(number)):
+            return short
+    return text
 
 
 def hours_with(dimension: str, text: str) -> list[int]:
