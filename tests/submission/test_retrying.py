@@ -6,6 +6,7 @@ import pytest
 
 from apps.diagnosis.models import Verdict
 from apps.diagnosis.wording import headline_of
+from apps.jobs.models import Job
 from apps.production.enums import Verb
 from apps.statusboard.domain.incidents import close_incident, open_incident
 from apps.statusboard.enums import State
@@ -16,6 +17,7 @@ from apps.submission.domain.retrying.automatic import retry_by_verdict
 from tests.factories import people, statusboard
 from tests.factories.requests import AT
 from tests.factories.verdicts import judge
+from tests.pages import text_of
 
 LATER = AT + timedelta(minutes=10)
 
@@ -64,6 +66,36 @@ def test_job_that_succeeded_as_a_retry_needs_nothing(running, fail, end_jobs):
     assert headline_of(service) == f"Service problem: succeeded at retry {last.spool_id}_0, nothing to do"
     assert (service.advice, code.advice, code.later_state) == ("none", "debug", "")
     assert last.retry_of.retry_of == failed
+
+
+@pytest.fixture
+def retried(fail, nova, running):
+    """Return three arrays of a request: the failed one, its retry that failed an hour later, and the one after it."""
+    arrays = [fail({1: "service", 2: "service"})]
+    for hours, kinds in ((1, {1: "service"}), (2, {})):
+        at = LATER + timedelta(hours=hours)
+        retry_by_verdict(cluster=running.cluster, at=at)
+        arrays.append(fail(kinds, at=at))
+    Job.objects.update(experiment=nova)
+    return arrays
+
+
+def job_of(array, task):
+    return Job.objects.get(job_id=f"{array.spool_id}_{task}")
+
+
+def test_each_retry_of_an_array_links_to_the_job_that_it_repeats(retried, approver, browse):
+    first, second, last = retried
+    client = browse(approver)
+    pairs = {
+        job_of(second, 0): job_of(first, 1),
+        job_of(second, 1): job_of(first, 2),
+        job_of(last, 0): job_of(second, 1),
+    }
+    for retry, failed in pairs.items():
+        link = f'<a class="mono" href="{failed.get_absolute_url()}">{failed.job_id}</a>'
+        assert f"retry of {link}" in text_of(client.get(retry.get_absolute_url()))
+    assert "retry of" not in text_of(client.get(job_of(first, 1).get_absolute_url()))
 
 
 def test_not_more_often_than_the_cluster_says(running, fail, fake):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from apps.diagnosis.models import Verdict
 from apps.jobs.domain.proof import SKEW
 from apps.jobs.models import Job
+from apps.submission.domain.submissions import index_of, indices_of, jobs_of, submission_of
 from apps.submission.models import RetryJob
 
 
@@ -20,7 +21,26 @@ def find_retry(verdict: Verdict) -> Job | None:
 
 
 def find_retried_job(job: Job) -> Job | None:
-    """Return the failed job that this one repeats as its owner, for users who see this one; None for other jobs."""
+    """Return the failed job that this one retries, for users who see this one; None for other jobs."""
+    return _find_retried_task(job) or _find_job_retried_as_owner(job)
+
+
+def _find_retried_task(job: Job) -> Job | None:
+    """Return the task of an earlier array of the portal that this task of its retry repeats."""
+    retry = submission_of(job)
+    if retry is None or retry.retry_of is None:
+        return None
+
+    index = index_of(retry, job.job_id)
+    indices = indices_of(retry.retry_of)
+    if index is None or index not in indices:
+        return None
+
+    job_id = f"{retry.retry_of.spool_id}_{indices.index(index)}"
+    return jobs_of(retry.retry_of).filter(job_id=job_id, experiment=job.experiment_id, user=job.user).first()
+
+
+def _find_job_retried_as_owner(job: Job) -> Job | None:
     rows = RetryJob.objects.filter(spool_id=job.spool_id, as_owner=True, job__cluster=job.cluster_id)
     rows = rows.filter(job__experiment=job.experiment_id, job__user=job.user)
     row = rows.filter(sending_at__lte=job.submitted_at + SKEW).select_related("job__cluster").last()
