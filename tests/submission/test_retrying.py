@@ -98,6 +98,17 @@ def test_each_retry_of_an_array_links_to_the_job_that_it_repeats(retried, approv
     assert "retry of" not in text_of(client.get(job_of(first, 1).get_absolute_url()))
 
 
+def test_activity_dates_the_retry_by_its_own_end(retried, approver, browse):
+    first, _, last = retried
+    failed, retry = job_of(first, 2), job_of(last, 0)
+    steps = browse(approver).get(failed.get_absolute_url()).context["steps"]
+    assert [(step.at, step.text) for step in steps][-2:] == [
+        (LATER, "verdict: service problem"),
+        (retry.ended_at, f"retry {retry.job_id} completed"),
+    ]
+    assert retry.ended_at == LATER + timedelta(hours=2)
+
+
 def test_not_more_often_than_the_cluster_says(running, fail, fake):
     tried = [fail({0: "service"})]
     while again := retry_by_verdict(cluster=running.cluster, at=LATER):

@@ -1,5 +1,6 @@
 """The page of one job: everything it shows, from several apps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,7 +14,8 @@ from apps.core.domain.events import events_of
 from apps.diagnosis.domain.experience import experience_of
 from apps.diagnosis.domain.facts import needed_services
 from apps.diagnosis.domain.log_windows import log_view
-from apps.diagnosis.domain.verdicts import JobDiagnosis, job_diagnosis
+from apps.diagnosis.domain.verdicts import job_diagnosis
+from apps.diagnosis.models import Verdict
 from apps.diagnosis.permissions import may_correct_verdict
 from apps.diagnosis.web.forms import CorrectionForm
 from apps.jobs.domain.jobs import array_siblings, other_attempts
@@ -40,6 +42,8 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
     """Return the context of the job page; `job_request` is None if unknown or not visible to the user."""
     archived = archived_job_for(job)
     diagnosis = job_diagnosis(job, at)
+    attempts = other_attempts(job)
+    retry = find_retry(diagnosis.verdict) if diagnosis.verdict else None
     initial = {"verdict": diagnosis.verdict.verdict} if diagnosis.verdict else {}
     requests = Request.objects.visible_to(user).filter(key=job.request_key, experiment=job.experiment_id)
     context: dict[str, Any] = {
@@ -47,18 +51,18 @@ def job_page(*, job: Job, user: User, at: datetime) -> dict[str, Any]:
         "job_request": requests.first(),
         "outages": _outages(job, at),
         "phases": phases_of(job),
-        "steps": _steps(job, archived, diagnosis),
+        "steps": _steps(job, archived, diagnosis.verdict, attempts, retry),
         "diagnosis": diagnosis,
         "experience": experience_of(diagnosis.verdict, user=user, at=at) if diagnosis.verdict else None,
         "may_correct_verdict": may_correct_verdict(user, job.experiment_id),
         "correction": CorrectionForm(initial=initial),
         "log": log_view(job),
         "log_location": log_location(job),
-        "attempts": other_attempts(job),
+        "attempts": attempts,
         "siblings": array_siblings(job),
         "runs": debug_runs_of(job),
         "debug_of": debugged_by(job),
-        "retry": find_retry(diagnosis.verdict) if diagnosis.verdict else None,
+        "retry": retry,
         "retry_of": find_retried_job(job),
         "archived": archived,
     }
@@ -77,15 +81,25 @@ def _outages(job: Job, at: datetime) -> list[ServiceOutage]:
     return outages_during(ids, job.started_at, job.ended_at, at=at)
 
 
-def _steps(job: Job, archived: ArchivedJob | None, diagnosis: JobDiagnosis) -> list[Step]:
+def _steps(
+    job: Job, archived: ArchivedJob | None, verdict: Verdict | None, attempts: Sequence[Job], retry: Job | None
+) -> list[Step]:
     steps = [Step(job.submitted_at, f"submitted by {job.user or 'unknown user'}")]
     if archived:
         steps.append(Step(archived.captured_at, "script and environment captured"))
     if job.started_at:
         steps.append(Step(job.started_at, f"started on {job.host}"))
-    steps.append(Step(job.ended_at, job.state.replace("_", " ")))
+    steps.append(Step(job.ended_at, _state(job)))
     steps.append(Step(job.collected_at, "collected from accounting"))
-    if diagnosis.verdict:
-        steps.append(Step(diagnosis.verdict.decided_at, f"verdict: {diagnosis.headline.lower()}"))
+    if verdict:
+        steps.append(Step(verdict.decided_at, f"verdict: {verdict.get_machine_verdict_display().lower()}"))
+    later = [attempt for attempt in attempts if attempt.attempt > job.attempt]
+    steps += [Step(other.ended_at, f"attempt {other.attempt} {_state(other)}") for other in later]
+    if retry:
+        steps.append(Step(retry.ended_at, f"retry {retry.job_id} {_state(retry)}"))
     steps += [Step(event.at, what_was_done(event), event.actor, event.reason) for event in events_of(job)[:50]]
     return sorted(steps, key=lambda step: step.at)
+
+
+def _state(job: Job) -> str:
+    return job.state.replace("_", " ")
