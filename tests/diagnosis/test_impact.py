@@ -7,6 +7,7 @@ from itertools import count
 import pytest
 
 from apps.core import tasks
+from apps.core.web.templatetags.look import when
 from apps.diagnosis.domain.impact.figures import excess_of, impact_of
 from apps.diagnosis.domain.impact.recount import mark_met_by, recount_impact, recount_marked, verify_impacts
 from apps.diagnosis.enums import BaselineScope
@@ -27,6 +28,7 @@ from tests.factories import clusters, requests
 from tests.factories.jobs import row
 from tests.factories.statusboard import service
 from tests.factories.verdicts import verdict
+from tests.pages import text_of
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
@@ -134,6 +136,38 @@ def test_impact_is_counted_again_when_either_side_changes_late(at, ran, outage, 
     assert told() == 4
     split_incident(incident=other, by=shifter, at=at + 3 * HOUR)
     assert told() == 3
+
+
+def test_impact_is_not_counted_yet_while_only_a_count_of_no_jobs_is_stored(at, ran, outage, client, shifter):
+    def page() -> str:
+        return text_of(client.get(outage.get_absolute_url()))
+
+    client.force_login(shifter)
+    DirtyImpact.objects.all().delete()
+    recount_impact(incident_id=outage.pk, at=at + MINUTE)
+    assert impact_of(outage, shifter).counted_at == at + MINUTE
+    assert "Jobs exposed</h2><b>0</b>" in page()
+
+    jobs = [ran(10, 20, "failed"), ran(10, 20)]
+    mark_met_by(Job.objects.all())
+    assert recount_marked(at=at + 2 * MINUTE) == 0, "it rests after the first count"
+    assert impact_of(outage, shifter).counted_at is None
+    assert "Jobs exposed" not in page()
+    assert "Jobs that met this incident are not counted yet." in page()
+
+    recount_marked(at=at + 5 * MINUTE)
+    mark_met_by(Job.objects.all())
+    figures = impact_of(outage, shifter)
+    assert (figures.counted_at, figures.exposed) == (at + 5 * MINUTE, len(jobs))
+    assert f"as of {when(figures.counted_at)}" in page()
+
+
+def test_impact_on_others_leaves_that_on_nobody_counted(at, ran, outage, liaison, other_liaison):
+    ran(10, 20)
+    recount_impact(incident_id=outage.pk, at=at + MINUTE)
+    mark_met_by(Job.objects.all())
+    assert [impact_of(outage, user).exposed for user in (liaison, other_liaison)] == [1, 0]
+    assert impact_of(outage, other_liaison).counted_at == at + MINUTE
 
 
 def test_jobs_of_a_divided_incident_are_counted_for_the_part_that_they_met(at, ran, outage, shifter):

@@ -40,7 +40,7 @@ class StageImpactSerializer(serializers.Serializer[Any]):
 
 
 class ImpactSerializer(serializers.Serializer[Any]):
-    """Jobs that you may see and that met an incident; `counted_at` is null until they are first counted."""
+    """Jobs that you may see and that met an incident; `counted_at` is null until some are counted."""
 
     counted_at = serializers.DateTimeField(allow_null=True)
     exposed = serializers.IntegerField(help_text="Jobs that need the service and ran during the incident.")

@@ -9,7 +9,7 @@ from math import sqrt
 from django.db.models import Exists, OuterRef, Q, Sum
 
 from apps.accounts.models import User
-from apps.diagnosis.models import Impact, ImpactGroup
+from apps.diagnosis.models import DirtyImpact, Impact, ImpactGroup
 from apps.jobs.models import QueueCount
 from apps.production.models import Request, Stage
 from apps.statusboard.models import Incident
@@ -102,11 +102,16 @@ class ImpactFigures:
 
 
 def impact_of(incident: Incident, user: User) -> ImpactFigures:
-    """Return the impact of an incident as last counted, on jobs that the user may see."""
+    """Return the impact of an incident as last counted, on jobs that the user may see.
+
+    It is not counted yet while the last count met no job and another one is due, as in the first minutes.
+    """
     impact = Impact.objects.filter(incident=incident.merged_into_id or incident.pk).first()
     if impact is None:
         return ImpactFigures(None, running=_running(incident, user))
     groups = list(ImpactGroup.objects.visible_to(user).filter(impact=impact).select_related("experiment"))
+    if not any(group.exposed for group in groups) and _is_first_count_due(impact):
+        return ImpactFigures(None, running=_running(incident, user))
     stages = _stages(groups)
     delayed = [row for row in stages if row.eligible and (row.delay_seconds is None or _is_delay(row))]
     return ImpactFigures(
@@ -119,6 +124,12 @@ def impact_of(incident: Incident, user: User) -> ImpactFigures:
         requests_delayed=list({row.request_key: row for row in reversed(delayed)}.values())[::-1],
         **{name: sum(getattr(group, name) for group in groups) for name in _SUMS},
     )
+
+
+def _is_first_count_due(impact: Impact) -> bool:
+    """Return whether the last count met no job of any experiment, and what changed since is still to be counted."""
+    exposed = ImpactGroup.objects.filter(impact=impact).exclude(contained=0, containing=0, partial=0)
+    return DirtyImpact.objects.filter(incident=impact.incident_id).exists() and not exposed.exists()
 
 
 def _is_delay(row: StageImpact) -> bool:
