@@ -62,14 +62,16 @@ class CausesView(ApiView):
     def get(self, request: ApiRequest) -> Response:
         """Return the causes of failures of jobs that you may see and that ended in a period, strongest first.
 
-        Without a period, the newest stored analysis of seven days, if there is one.
+        Without a period, the newest stored analysis of seven days, or else one up to the last full hour.
         """
         given = checked_data(CausesQuery(data=request.query_params))
         now = timezone.now()
-        until: datetime = given.get("until") or now.replace(second=0, microsecond=0)
-        since: datetime = given.get("since") or until - WEEK
-        found = None
-        if not given:
-            found, _ = newest_causes(until=hour_of(now), length=WEEK, user=request.user, at=now)
-        found = found or causes_between(since=since, until=until, user=request.user, at=now)
-        return Response(CausesSerializer(found).data)
+        if given:
+            until: datetime = given.get("until") or now.replace(second=0, microsecond=0)
+            since: datetime = given.get("since") or until - WEEK
+            causes = causes_between(since=since, until=until, user=request.user, at=now)
+        else:
+            until = hour_of(now)
+            newest, _ = newest_causes(until=until, length=WEEK, user=request.user, at=now)
+            causes = newest or causes_between(since=until - WEEK, until=until, user=request.user, at=now)
+        return Response(CausesSerializer(causes).data)
