@@ -9,17 +9,17 @@ from django.db import transaction
 from apps.accounts.permissions import is_liaison
 from apps.core.domain.events import new_event, publish_all
 from apps.core.models import Event
-from apps.production.domain.content.model import FIELDS, STAGE_FIELDS, RequestContent, StageContent
+from apps.production.domain.content.model import FIELDS, RequestContent, StageContent
 from apps.production.domain.content.serialization import plain
 from apps.production.domain.lifecycle.moves import SERVICES, approve_request, check_request, submit_request
 from apps.production.domain.lifecycle.steps import apply_move
 from apps.production.domain.priority.ranks import rank_of
 from apps.production.domain.priority.rescoring import update_entry
-from apps.production.domain.requests.drafts import create_draft
+from apps.production.domain.requests.drafts import create_draft, write_stages
 from apps.production.domain.types.versions import version_of, workflow_of
 from apps.production.enums import PORTAL, SCORED, SIGNED, RequestState, Verb
 from apps.production.events import kind_of_move
-from apps.production.models import Request, RequestCounter, RequestRevision, Stage
+from apps.production.models import Request, RequestCounter, RequestRevision
 from apps.quality.domain import runs as quality
 from apps.quality.domain.standing import standing_of
 from apps.quality.models import Finding, Waiver
@@ -182,28 +182,15 @@ def _insert(state: RequestState, *, by, experiment, approver=None, at: datetime 
 
 def _insert_stages(request: Request, request_content: RequestContent) -> tuple[StageContent, ...]:
     """Write the stages of a request with their services; return them with the services in the order of their names."""
-    rows = [
-        Stage(
-            request=request,
-            position=position,
-            kind=stage_content.kind,
-            arguments=dict(stage_content.arguments),
-            **{name: getattr(stage_content, name) for name in STAGE_FIELDS},
-        )
-        for position, stage_content in enumerate(request_content.stages)
-    ]
-    Stage.objects.bulk_create(rows)
+    write_stages(request, request_content)
     slugs = {slug for stage_content in request_content.stages for slug in stage_content.services}
     if not slugs:
         return request_content.stages
-    services = list(Service.objects.filter(slug__in=slugs))
-    assert {service.slug for service in services} == slugs
-    stages = []
-    for row, stage_content in zip(rows, request_content.stages, strict=True):
-        needed = [service for service in services if service.slug in stage_content.services]
-        row.services.add(*needed)
-        stages.append(replace(stage_content, services=tuple(service.slug for service in needed)))
-    return tuple(stages)
+    ordered = list(Service.objects.filter(slug__in=slugs).values_list("slug", flat=True))
+    return tuple(
+        replace(stage_content, services=tuple(slug for slug in ordered if slug in stage_content.services))
+        for stage_content in request_content.stages
+    )
 
 
 def _events_of(request: Request, moves: list[tuple], *, people: dict, at: datetime) -> list[Event]:

@@ -114,7 +114,7 @@ def test_fix_of_a_field_that_stages_share_is_one_error_and_fixes_all(nova, liais
     [fix] = set(re.findall(r'value="(fix:[^"]+)"', text_of(page)))
     after = form.post(edit(obj), data | {"do": fix}, follow=True)
     assert same_problems(after) == set()
-    assert len({one.release for one in content_of(Request.objects.get()).stages} - {"v10 beta"}) == 1
+    assert len({stage.release for stage in content_of(Request.objects.get()).stages} - {"v10 beta"}) == 1
 
 
 def test_experiment_that_cannot_be_saved_is_listed_everywhere(nova, dune, form):

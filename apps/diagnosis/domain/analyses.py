@@ -218,43 +218,44 @@ def _joined(errors: Sequence[LogError]) -> str:
 def _concluded(harvest: LogHarvest, context: Context, read: Sequence[ReadResult]) -> Outcome:
     """Judge what was read; what is stored stays if some of it cannot be read again."""
     job = harvest.job
-    errors = [one.error for one in read if one.error]
+    errors = [result.error for result in read if result.error]
     if _has_evidence_before_excerpts(harvest, read):
         return Outcome(harvest, HarvestState.DONE, _joined(errors), is_read=False)
-    blocks = [one.block for one in read if one.block]
-    problems = [*(str(error) for error in errors), *(one.change for one in read if one.change)]
+    blocks = [result.block for result in read if result.block]
+    problems = [*(str(error) for error in errors), *(result.change for result in read if result.change)]
     reasons = [Reason(ReasonKind.LOG, clean_text(problem)) for problem in problems]
     if not read:
         why = wording.LOG_PATH_UNKNOWN if job.started_at else wording.NEVER_STARTED
         reasons.append(Reason(ReasonKind.LOG, why))
     markers = context.markers[job.experiment_id]
-    found = diagnose(
+    diagnosis = diagnose(
         replace(facts_of(job, codes=context.exit_codes), levels=markers.levels),
         blocks,
         classifiers=context.classifiers,
         outages=context.outages[job.pk],
         reasons=reasons,
-        surveys={one.stream: one.before for one in read if one.before},
+        surveys={result.stream: result.before for result in read if result.before},
     )
-    found = with_novel_lines(found, job, blocks)
-    excerpts = [one.excerpt or excerpt_of(harvest, one.path, one.block) for one in read if one.block]
-    logs = [one.block for one in read if one.block and not one.excerpt]
+    diagnosis = with_novel_lines(diagnosis, job, blocks)
+    excerpts = [result.excerpt or excerpt_of(harvest, result.path, result.block) for result in read if result.block]
+    fresh_blocks = [result.block for result in read if result.block and not result.excerpt]
+    phases = phases_in_logs(job, fresh_blocks, markers) if fresh_blocks else None
     # A completed job without a known error gets no verdict.
-    is_judged = job.state != JobState.COMPLETED or found.verdict.category is not Category.UNKNOWN
+    is_judged = job.state != JobState.COMPLETED or diagnosis.verdict.category is not Category.UNKNOWN
     return Outcome(
         harvest,
         _state_of(read),
         _joined(errors),
-        content=Content(excerpts, evidence_of(harvest, found), phases_in_logs(job, logs, markers) if logs else None),
-        decision=Decision.of(job, found.verdict, blocks) if is_judged else None,
-        needs_survey=any(one.block and one.before and not one.before.reaches(one.block) for one in read),
-        is_read=bool(logs) or not blocks,
+        content=Content(excerpts, evidence_of(harvest, diagnosis), phases),
+        decision=Decision.of(job, diagnosis.verdict, blocks) if is_judged else None,
+        needs_survey=any(result.block and result.before and not result.before.reaches(result.block) for result in read),
+        is_read=bool(fresh_blocks) or not blocks,
     )
 
 
 def _has_evidence_before_excerpts(harvest: LogHarvest, read: Sequence[ReadResult]) -> bool:
     """Return whether known errors were found in a part of a log that is gone and of which no excerpt is stored."""
-    excerpts = [one.excerpt for one in read if one.excerpt]
+    excerpts = [result.excerpt for result in read if result.excerpt]
     return any(
         harvest.evidence.filter(stream=excerpt.stream, offset__lt=excerpt.first_offset).exists() for excerpt in excerpts
     )

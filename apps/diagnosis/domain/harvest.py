@@ -190,7 +190,7 @@ def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]
 
 def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
     """Replace excerpts, evidence and phases, and store verdicts."""
-    read = {one.harvest.pk: one.content for one in outcomes if one.content}
+    read = {outcome.harvest.pk: outcome.content for outcome in outcomes if outcome.content}
     excerpts = [row for content in read.values() for row in content.excerpts]
     stored = [row.pk for row in excerpts if row.pk]
     LogExcerpt.objects.filter(harvest__in=read).exclude(pk__in=stored).delete()
@@ -198,9 +198,9 @@ def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
     LogExcerpt.objects.bulk_create([row for row in excerpts if row.pk is None])
     evidence = [row for content in read.values() for row in content.evidence]
     Evidence.objects.bulk_create(evidence, ignore_conflicts=True)
-    contents = ((one.harvest.job, one.content) for one in outcomes if one.content)
+    contents = ((outcome.harvest.job, outcome.content) for outcome in outcomes if outcome.content)
     store_log_phases({job: content.phases for job, content in contents if content.phases is not None})
-    if decisions := [one.decision for one in outcomes if one.decision]:
+    if decisions := [outcome.decision for outcome in outcomes if outcome.decision]:
         store_verdicts(decisions, at=at)
 
 

@@ -65,7 +65,7 @@ def create_draft(
         editor_ids=sorted({by.pk, *editor_ids}),
         **{name: getattr(content, name) for name in FIELDS},
     )
-    _write_stages(request, content)
+    write_stages(request, content)
     keep_revision(request=request, by=by, at=at)
     publish(kind="request.created", target=request, by=by, at=at, new=request.state, data=origin)
     return request
@@ -240,10 +240,10 @@ def _write_content(request: Request, content: RequestContent) -> None:
     request.save(update_fields=[*FIELDS, "arguments", "experiment", "key", "workflow"])
     request.stages.filter(position__gte=len(content.stages)).delete()
     Stage.services.through.objects.filter(stage__request=request).delete()
-    _write_stages(request, content)
+    write_stages(request, content)
 
 
-def _write_stages(request: Request, content: RequestContent) -> None:
+def write_stages(request: Request, content: RequestContent) -> None:
     """Write the stages of `content`, which have no services yet; a stage keeps its row by position."""
     stages = [
         Stage(
