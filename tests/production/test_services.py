@@ -48,6 +48,13 @@ def test_draft_holds_what_was_written(nova, liaison, samweb):
     assert content_of(Request.objects.get(pk=made.pk)) == written
 
 
+def test_services_of_all_stages_are_one_query(nova, liaison, samweb, django_assert_num_queries):
+    stages = tuple(stage(name, services=("samweb",)) for name in "abcd")
+    made = Request.objects.select_related("workflow__type").get(pk=draft(liaison, nova, stages=stages).pk)
+    with django_assert_num_queries(2):
+        assert content_of(made).stages == stages
+
+
 @pytest.mark.parametrize("role", ["other_liaison", "approver", "shifter", "admin"])
 def test_only_a_liaison_of_the_experiment_writes(role, nova, liaison, request):
     by = request.getfixturevalue(role)
