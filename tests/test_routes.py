@@ -208,6 +208,7 @@ EXPECTED = {
     "api:failure-group-list": ALL,
     "api:failure-group-notes": OF_EXPERIMENT,
     "api:failure-group-status": OF_EXPERIMENT,
+    "api:failure-group-unmute": OF_EXPERIMENT,  # and then told that it is not muted
     "api:debug-run-detail": NONE,
     "api:debug-run-list": ALL,
     "api:retry-batch-bundle": ALL,  # and then asked for what

@@ -173,12 +173,32 @@ def test_unmute_restores_the_status_before_the_mute(muted, client, shifter, appr
     assert (group.status, group.owner, group.muted_until) == (before, approver.username, None)
 
 
+def test_unmute_of_the_api_does_the_same(muted, client, shifter, approver):
+    group, before = muted
+    client.force_login(shifter)
+    url = reverse("api:failure-group-unmute", args=[group.pk])
+    assert client.post(url).json()["status"] == before
+    group.refresh_from_db()
+    assert (group.status, group.owner, group.muted_until) == (before, approver.username, None)
+    assert client.post(url).status_code == 409, "it is not muted"
+
+
 def test_expired_mute_restores_the_status_before_it(muted, fail, approver):
     group, before = muted
     FailureGroup.objects.update(muted_until=timezone.now() - timedelta(minutes=1))
     fail(started_at=timezone.now() - timedelta(hours=3))
     group.refresh_from_db()
     assert (group.status, group.owner, group.muted_until) == (before, approver.username, None)
+
+
+def test_expired_mute_ends_without_a_new_failure(muted):
+    group, before = muted
+    sweep_groups(recount_dirty_hours(), at=group.muted_until - timedelta(seconds=1))
+    group.refresh_from_db()
+    assert group.status == "muted"
+    sweep_groups(recount_dirty_hours(), at=group.muted_until)
+    group.refresh_from_db()
+    assert group.status == before
 
 
 def test_assigning_a_muted_group_ends_its_mute(fail, client, shifter, approver):

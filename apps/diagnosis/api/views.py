@@ -105,6 +105,12 @@ class GroupViewSet(ReadOnlyModelViewSet[FailureGroup], ApiViewSet[FailureGroup])
         groups.set_status(group=found, status=GroupStatus(status), **given)
         return self.get_object()
 
+    @command(reader=GroupSerializer, allowed=groups.may_triage)
+    def unmute(self, found: FailureGroup, **given: Any) -> FailureGroup:
+        """Return a muted group to its status before the mute. For the OPG, and liaisons of all experiments in it."""
+        groups.unmute_group(group=found, **given)
+        return self.get_object()
+
     @command(NoteSerializer, code=201, allowed=groups.may_triage)
     def notes(self, found: FailureGroup, **given: Any) -> None:
         """Add a note. For the OPG, and liaisons of all experiments in it."""

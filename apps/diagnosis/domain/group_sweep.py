@@ -1,5 +1,6 @@
 """After each recount: groups that are back or jump, when they were seen, what they share, and what is to blame."""
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -7,6 +8,7 @@ from django.db.models import Max, Min, Q, Sum
 
 from apps.core.domain.events import publish
 from apps.core.domain.workflow import move
+from apps.core.errors import StaleState
 from apps.diagnosis.domain.causes import Recount
 from apps.diagnosis.domain.group_blame import find_bad_releases, find_broken_hosts
 from apps.diagnosis.domain.group_profile import store_due_profiles
@@ -22,7 +24,11 @@ BLAMED_WITHIN = timedelta(days=7)
 
 
 def sweep_groups(recount: Recount, *, at: datetime) -> None:
-    """Update the groups whose totals were recounted, and look for broken hosts and bad releases in these hours."""
+    """Update the groups whose totals were recounted, and look for broken hosts and bad releases in these hours.
+
+    Mutes that have expired end, whether their groups had new failures or not.
+    """
+    _end_expired_mutes(at)
     for group in FailureGroup.objects.filter(pk__in=recount.group_ids).order_by("pk"):
         _note_seen(group)
         _reopen(group, at)
@@ -42,10 +48,14 @@ def _note_seen(group: FailureGroup) -> None:
         group.save(update_fields=["first_seen_at", "last_seen_at"])
 
 
+def _end_expired_mutes(at: datetime) -> None:
+    for group in FailureGroup.objects.filter(status=GroupStatus.MUTED, muted_until__lte=at).order_by("pk"):
+        with suppress(StaleState):  # a user has just ended it
+            end_mute(group=group, by="diagnosis", at=at, reason="Mute expired.")
+
+
 def _reopen(group: FailureGroup, at: datetime) -> None:
-    """Reopen a closed group if a job failed that started after it was closed, and end an expired mute."""
-    if group.status == GroupStatus.MUTED and group.muted_until and group.muted_until <= at:
-        end_mute(group=group, by="diagnosis", at=at, reason="Mute expired.")
+    """Reopen a closed group if a job failed that started after it was closed."""
     again = Verdict.objects.filter(group=group, job__started_at__gt=group.status_at)
     if group.status in CLOSED and again.exists():
         with transaction.atomic():
