@@ -42,19 +42,22 @@ CHEAP = {
         experiment-pack-list experiment-pack-reject failure-group-assign failure-group-detail
         failure-group-list failure-group-notes failure-group-status failure-group-unmute feed feed-addresses
         hold-detail hold-lift hold-list inbox-list incident-close incident-detail incident-divide
-        incident-impact incident-list index job-detail job-list job-log job-logs known-error-change known-error-detail known-error-export
-        known-error-import known-error-list notification-list notification-preferences notification-read
-        phase-tokens phases progress-detail quality-again quality-detail quality-files quality-histograms
-        quality-results quality-waive quality-withdraw-waiver queue-detail queue-list queue-move
-        queue-undo-move queue-what-if reference request-approve request-cancel request-changes request-check
-        request-check-saved request-clone request-combine request-complete request-detail request-done
-        request-done-partial request-estimate request-events request-fail-test request-follow request-hold
-        request-import-yaml request-list request-next-names request-reject request-related request-release
-        request-report-detail request-request-changes request-reschedule request-resume request-review
-        request-revision request-revisions request-set-priority request-signatures request-split request-start
-        request-submit request-supersede request-test request-withdraw-signature request-yaml
-        retry-batch-cancel retry-batch-detail retry-batch-list retry-batch-resume rules saved-view-detail
-        saved-view-list schema service-detail service-history service-list shares shares-what-if stage-located
+        incident-impact incident-list index job-detail job-list job-log job-logs known-error-change
+        known-error-detail known-error-export known-error-import known-error-list notification-list
+        notification-preferences notification-read phase-tokens phases progress-detail quality-again
+        quality-detail quality-files quality-histograms quality-results quality-waive
+        quality-withdraw-waiver queue-detail queue-list queue-move queue-undo-move queue-what-if
+        reference request-approve request-cancel request-changes request-check request-check-saved
+        request-clone request-combine request-complete request-detail request-done
+        request-done-partial request-estimate request-events request-fail-test request-follow
+        request-hold request-import-yaml request-list request-next-names request-reject
+        request-related request-release request-report-detail request-request-changes
+        request-reschedule request-resume request-review request-revision request-revisions
+        request-set-priority request-signatures request-split request-start request-submit
+        request-supersede request-test request-withdraw-signature request-yaml retry-batch-cancel
+        retry-batch-detail retry-batch-list retry-batch-resume rules saved-view-detail
+        saved-view-list schema service-detail service-history service-list shares shares-what-if
+        stage-located
         stage-outputs submission-accept submission-again submission-assign submission-cancel submission-detail
         submission-follow-advice submission-ignore-advice submission-limit submission-retry
         submission-wait-again template-detail template-list template-make-draft verdict-correct verdict-detail
