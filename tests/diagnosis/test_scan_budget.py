@@ -45,6 +45,18 @@ def test_slow_pattern_is_left_out_and_the_others_are_found_after_it(patterns, mo
     assert "Known errors too slow for this log, which were not searched in all of it: SLOW" in reasons
 
 
+def test_slow_pattern_is_found_in_the_text_that_was_slow(monkeypatch):
+    """The chunk after it, in which another known error stands, says nothing about who is slow."""
+    monkeypatch.setattr(scan_budget, "SECONDS", 0.1)
+    rows = ROWS.replace(REGEX, f"{REGEX}#").replace("ab" * 9, "ab" * 9 + "#")
+    harmless_chunks = ("d" * 120 + "\n") * 3000
+    text = LOG + harmless_chunks + "geometry server gone\n"
+    findings = Catalogue(read_patterns(rows, "slow.csv"), "1", fast=True).classify(JobFacts(), block(text))
+    assert [hit.pattern.id for hit in findings.hits] == ["LOST"]
+    [reason] = findings.reasons
+    assert reason.text.endswith("not searched in all of it: SLOW")
+
+
 def test_search_ends_where_everything_is_slow(patterns, monkeypatch):
     monkeypatch.setattr(scan_budget, "SECONDS", 0.0)
     findings = Catalogue(patterns, "1").classify(JobFacts(), block("plain line\n" * 60_000 + "geometry server gone\n"))

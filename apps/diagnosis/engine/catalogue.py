@@ -207,7 +207,9 @@ class Catalogue:
         def skip(begin: int, end: int) -> int:
             if not matcher.fast:  # it was replaced
                 return begin
-            first = (first for place, first in matcher.match(block.data, begin, end).items() if place in wanted)
+            matches = matcher.match(block.data, begin, end)
+            budget.was_slow(block.data, begin, end)
+            first = (first for place, first in matches.items() if place in wanted)
             return begin + min(first, default=end - begin + 1)
 
         for chunk in chunks(block, skip=skip if matcher.fast else None):
@@ -219,9 +221,9 @@ class Catalogue:
                     seen[index] += self._collect(facts, chunk, index, begin, found, HITS_PER_END - seen[index])
                     if seen[index] >= HITS_PER_END:
                         wanted.discard(index)
-            is_slow = budget.is_used_up()
+            is_slow = budget.was_slow(chunk.text, 0, len(chunk.text))
             if is_slow:
-                wanted.difference_update(budget.skip_slowest(self._regexes_of(patterns), chunk.text))
+                wanted.difference_update(budget.skip_slowest(self._regexes_of(patterns)))
             has_few_left = 2 * len(wanted) < len(patterns) and chunk.left > REBUILD_BYTES and not matcher.fast
             if wanted and (is_slow or has_few_left):
                 patterns = sorted(wanted)

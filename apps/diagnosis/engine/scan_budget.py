@@ -13,8 +13,8 @@ from apps.diagnosis.engine.matchers import Re2Matcher
 SECONDS = 3.0
 #: So often the slowest patterns are left out; then the rest of the block is not searched.
 MOST_ROUNDS = 2
-#: To find the slow patterns, each is timed on so much of the text.
-_SAMPLE_BYTES = 16 * 1024
+#: To find the slow patterns, each is timed on so many pieces of the text, of so many bytes.
+_SAMPLE_PIECES, _PIECE_BYTES = 16, 1024
 
 
 class ScanBudget:
@@ -25,20 +25,34 @@ class ScanBudget:
         self.skipped: list[int] = []
         self.is_stopped = False
         self._rounds = 0
+        self._slow_text = b""
 
     def is_used_up(self) -> bool:
         return time.thread_time() > self._end
 
-    def skip_slowest(self, regexes: Mapping[int, str], text: bytes) -> list[int]:
+    def was_slow(self, data: bytes, begin: int, end: int) -> bool:
+        """Return whether the time is used up; a sample of what has just been searched is kept if that did it."""
+        if not self._slow_text and self.is_used_up():
+            self._slow_text = _sample(data[begin:end])
+        return bool(self._slow_text)
+
+    def skip_slowest(self, regexes: Mapping[int, str]) -> list[int]:
         """Return the patterns to leave out from here on, and grant as much time again; or stop the search."""
         if self._rounds == MOST_ROUNDS:
             self.is_stopped = True
             return []
-        slowest = _slowest(regexes, text[:_SAMPLE_BYTES])
+        slowest = _slowest(regexes, self._slow_text)
+        self._slow_text = b""
         self.skipped += slowest
         self._rounds += 1
         self._end = time.thread_time() + SECONDS
         return slowest
+
+
+def _sample(text: bytes) -> bytes:
+    """Return pieces from all over the text, as only a part of it may be slow."""
+    step = max(_PIECE_BYTES, len(text) // _SAMPLE_PIECES)
+    return b"".join(text[begin : begin + _PIECE_BYTES] for begin in range(0, len(text), step))
 
 
 def _slowest(regexes: Mapping[int, str], text: bytes) -> list[int]:
