@@ -91,12 +91,26 @@ def test_recipes_name_files_that_exist():
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_beat_names_tasks_that_exist():
+def test_tasks_that_are_sent_exist():
     from opsportal.celery import app as celery_app
 
     celery_app.autodiscover_tasks(force=True)
     scheduled = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
-    assert scheduled - set(celery_app.tasks) == set()
+    code = "".join(path.read_text() for path in (ROOT / "apps").rglob("*.py"))
+    enqueued = set(re.findall(r'(?:enqueue\(|TASK = )"(\w+\.\w+)"', code))
+    assert len(scheduled) > 40
+    assert len(enqueued) > 15
+    assert (scheduled | enqueued | settings.CELERY_TASK_ROUTES.keys()) - celery_app.tasks.keys() == set()
+
+
+def test_tasks_are_named_after_their_app_and_not_their_module():
+    """A module that moves would change the names of messages on their way."""
+    from opsportal.celery import app as celery_app
+
+    celery_app.autodiscover_tasks(force=True)
+    tasks = {name: task for name, task in celery_app.tasks.items() if not name.startswith("celery.")}
+    expected = {f"{task.__module__.split('.')[1]}.{task.__name__}" for task in tasks.values()}
+    assert tasks.keys() == expected
 
 
 def test_every_dependency_says_what_for():

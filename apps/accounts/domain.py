@@ -151,7 +151,7 @@ def request_password_reset(*, user: User, at: datetime) -> None:
     if events_of(user).filter(kind="account.password_reset_requested", at__gt=at - RESET_PAUSE).exists():
         return
     publish(kind="account.password_reset_requested", target=user, by="login page", at=at)
-    enqueue("apps.accounts.tasks.mail_password_link", user_id=user.pk)
+    enqueue("accounts.mail_password_link", user_id=user.pk)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,17 +6,20 @@ from django.contrib.auth.tokens import default_token_generator
 from django.core.mail import send_mail
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
 from apps.accounts import domain
 from apps.accounts.models import User
-from apps.core.tasks import task_of
-
-task_of(domain.forget_expired)
 
 
-@shared_task(autoretry_for=(OSError,), retry_backoff=10, max_retries=5)
+@shared_task(name="accounts.forget_expired")
+def forget_expired() -> None:
+    domain.forget_expired(at=timezone.now())
+
+
+@shared_task(name="accounts.mail_password_link", autoretry_for=(OSError,), retry_backoff=10, max_retries=5)
 def mail_password_link(*, user_id: int) -> None:
     """Mail the user a link to set a new password; errors of SMTP are `OSError`s."""
     user = User.objects.get(pk=user_id)

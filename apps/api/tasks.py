@@ -1,6 +1,11 @@
 """Celery tasks: deleting old idempotency keys."""
 
-from apps.api import domain
-from apps.core.tasks import task_of
+from celery import shared_task
+from django.utils import timezone
 
-drop_old_calls = task_of(domain.drop_old_calls)
+from apps.api import domain
+
+
+@shared_task(name="api.drop_old_calls")
+def drop_old_calls() -> None:
+    domain.drop_old_calls(at=timezone.now())

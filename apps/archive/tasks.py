@@ -17,7 +17,6 @@ from apps.archive.wire.intake import QUEUE
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.core.domain.background import enqueue
-from apps.core.tasks import task_of
 from apps.jobs.domain import queue
 
 log = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ PAUSE_SECONDS = 0.2
 _NICE = 5
 
 
-@shared_task(bind=True)
+@shared_task(name="archive.archive_batches", bind=True)
 def archive_batches(self: Task) -> None:
     """Take what the intake has to the sinks of the message's queue, in turn, until there is nothing more to do.
 
@@ -66,23 +65,29 @@ def on_worker_process_shutdown(**_: Any) -> None:
     delivery.close_sinks()
 
 
-task_of(masking_trials.continue_trial)
-task_of(masking_trials.continue_lost_trials)
+@shared_task(name="archive.continue_masking_trial")
+def continue_masking_trial(*, trial_id: int) -> None:
+    masking_trials.continue_trial(trial_id=trial_id, at=timezone.now())
 
 
-@shared_task
+@shared_task(name="archive.continue_lost_masking_trials")
+def continue_lost_masking_trials() -> None:
+    masking_trials.continue_lost_trials(at=timezone.now())
+
+
+@shared_task(name="archive.index_words")
 def index_words() -> None:
     word_index.index_for(seconds=INDEX_SECONDS, at=timezone.now())
 
 
-@shared_task
+@shared_task(name="archive.describe_captured")
 def describe_captured() -> None:
     """Send one task for each cluster, so that a slow one keeps no other waiting."""
     for pk in Cluster.objects.values_list("pk", flat=True):
-        enqueue("apps.archive.tasks.describe_cluster", cluster_id=pk)
+        enqueue("archive.describe_cluster", cluster_id=pk)
 
 
-@shared_task
+@shared_task(name="archive.describe_cluster")
 def describe_cluster(*, cluster_id: int) -> None:
     cluster = Cluster.objects.filter(pk=cluster_id).first()
     if cluster is None:
@@ -93,21 +98,21 @@ def describe_cluster(*, cluster_id: int) -> None:
         log.info("cluster %s cannot be asked for its jobs: %s", cluster.name, error)
 
 
-@shared_task
+@shared_task(name="archive.delete_expired")
 def delete_expired() -> None:
     """Delete some, and go on in a task of its own where there is more."""
     if retention.delete_expired(by="retention", at=timezone.now(), batches=EXPIRY_BATCHES):
-        enqueue("apps.archive.tasks.delete_expired")
+        enqueue("archive.delete_expired")
 
 
-@shared_task
+@shared_task(name="archive.read_queues")
 def read_queues() -> None:
     """Send one task for each cluster, so that a slow one keeps no other waiting."""
     for pk in Cluster.objects.filter(collects=True).values_list("pk", flat=True):
-        enqueue("apps.archive.tasks.read_queue", cluster_id=pk)
+        enqueue("archive.read_queue", cluster_id=pk)
 
 
-@shared_task
+@shared_task(name="archive.read_queue")
 def read_queue(*, cluster_id: int) -> None:
     """Ask a cluster what waits and runs; which requests the jobs are for, was captured with them."""
     if cluster := Cluster.objects.filter(pk=cluster_id).first():

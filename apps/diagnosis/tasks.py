@@ -5,7 +5,6 @@ import time
 from celery import shared_task
 from django.utils import timezone
 
-from apps.core.tasks import task_of
 from apps.diagnosis.domain import excerpt_retention, reclassification, running_logs, success_samples
 from apps.diagnosis.domain import harvest as harvest_module
 from apps.diagnosis.domain.causes import recount_dirty_hours
@@ -19,7 +18,7 @@ from apps.diagnosis.models import LogHarvest
 TURN_SECONDS = 2
 
 
-@shared_task
+@shared_task(name="diagnosis.harvest_logs")
 def harvest_logs() -> None:
     """Harvest batches of logs until nothing waits or the turn is over; one message is as good as another."""
     ends = time.monotonic() + TURN_SECONDS
@@ -29,45 +28,75 @@ def harvest_logs() -> None:
             return
 
 
-@shared_task(acks_late=True)
+@shared_task(name="diagnosis.harvest_log", acks_late=True)
 def harvest_log(*, harvest_id: int) -> None:
     harvest = LogHarvest.objects.select_related("job__cluster", "job__experiment").filter(pk=harvest_id).first()
     if harvest is not None:
         harvest_module.harvest_log(harvest=harvest, at=timezone.now())
 
 
-@shared_task(acks_late=True)
+@shared_task(name="diagnosis.survey_log", acks_late=True)
 def survey_log(*, harvest_id: int) -> None:
     harvest = LogHarvest.objects.select_related("job__cluster", "job__experiment").filter(pk=harvest_id).first()
     if harvest is not None:
         harvest_module.survey_log(harvest=harvest, at=timezone.now())
 
 
-@shared_task
+@shared_task(name="diagnosis.find_running_log")
 def find_running_log(*, archived_id: int, job_id: str) -> None:
     running_logs.find_running_log(archived_id=archived_id, job_id=job_id, at=timezone.now())
 
 
-task_of(harvest_module.requeue_overdue)
-task_of(excerpt_retention.delete_expired)
-task_of(changes.disable_expired)
-task_of(success_samples.sample_successes)
+@shared_task(name="diagnosis.requeue_overdue_harvests")
+def requeue_overdue_harvests() -> None:
+    harvest_module.requeue_overdue(at=timezone.now())
 
 
-@shared_task(acks_late=True)
+@shared_task(name="diagnosis.delete_expired_excerpts")
+def delete_expired_excerpts() -> None:
+    excerpt_retention.delete_expired(at=timezone.now())
+
+
+@shared_task(name="diagnosis.disable_expired_known_errors")
+def disable_expired_known_errors() -> None:
+    changes.disable_expired(at=timezone.now())
+
+
+@shared_task(name="diagnosis.sample_successes")
+def sample_successes() -> None:
+    success_samples.sample_successes(at=timezone.now())
+
+
+@shared_task(name="diagnosis.reclassify_batch", acks_late=True)
 def reclassify_batch(*, run_id: int) -> None:
     reclassification.reclassify_batch(run_id=run_id, at=timezone.now())
 
 
-task_of(reclassification.continue_lost_runs)
+@shared_task(name="diagnosis.continue_lost_reclassifications")
+def continue_lost_reclassifications() -> None:
+    reclassification.continue_lost_runs(at=timezone.now())
 
 
-@shared_task
+@shared_task(name="diagnosis.recount_causes")
 def recount_causes() -> None:
     sweep_groups(recount_dirty_hours(), at=timezone.now())
 
 
-task_of(causes.analyse)
-task_of(causes.requeue_lost)
-task_of(recount.recount_marked)
-task_of(recount.verify_impacts)
+@shared_task(name="diagnosis.analyse_causes")
+def analyse_causes(*, analysis_id: int) -> None:
+    causes.analyse(analysis_id=analysis_id, at=timezone.now())
+
+
+@shared_task(name="diagnosis.requeue_lost_analyses")
+def requeue_lost_analyses() -> None:
+    causes.requeue_lost(at=timezone.now())
+
+
+@shared_task(name="diagnosis.recount_impacts")
+def recount_impacts() -> None:
+    recount.recount_marked(at=timezone.now())
+
+
+@shared_task(name="diagnosis.verify_impacts")
+def verify_impacts() -> None:
+    recount.verify_impacts(at=timezone.now())

@@ -5,7 +5,6 @@ from time import monotonic
 from celery import shared_task
 from django.utils import timezone
 
-from apps.core.tasks import task_of
 from apps.notifications.domain import delivery
 from apps.notifications.domain.mail import MailServer, mail_is_configured
 
@@ -14,7 +13,7 @@ BATCH = 200
 SECONDS = 60
 
 
-@shared_task
+@shared_task(name="notifications.send_mail")
 def send_mail() -> None:
     """Combine digests and send mail; if the server does not answer, the rest waits for the next run."""
     if not mail_is_configured():
@@ -27,7 +26,7 @@ def send_mail() -> None:
                 return
 
 
-@shared_task
+@shared_task(name="notifications.call_webhooks")
 def call_webhooks() -> None:
     until = monotonic() + SECONDS
     for pk in list(delivery.due_calls(timezone.now()).values_list("pk", flat=True)[:BATCH]):
@@ -36,4 +35,6 @@ def call_webhooks() -> None:
         delivery.call_webhook(message_id=pk, at=timezone.now())
 
 
-task_of(delivery.drop_old)
+@shared_task(name="notifications.drop_old_messages")
+def drop_old_messages() -> None:
+    delivery.drop_old(at=timezone.now())

@@ -4,7 +4,6 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.errors import InvalidTransition
-from apps.core.tasks import task_of
 from apps.production.domain.approvals import reminders
 from apps.production.domain.lifecycle import moves
 from apps.production.domain.lineage import dataset_parts
@@ -14,7 +13,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Request
 
 
-@shared_task(acks_late=True)
+@shared_task(name="production.check_request", acks_late=True)
 def check_request(*, request_id: int) -> None:
     """Check a submitted request; do nothing if it is no longer submitted."""
     request = Request.objects.filter(pk=request_id).first()
@@ -25,18 +24,28 @@ def check_request(*, request_id: int) -> None:
             return
 
 
-@shared_task
+@shared_task(name="production.check_waiting")
 def check_waiting() -> None:
     for pk in Request.objects.filter(state=RequestState.SUBMITTED).values_list("pk", flat=True):
         check_request(request_id=pk)
 
 
-task_of(counts.count_reports)
-task_of(rescoring.rescore_all)
-define_waiting = task_of(dataset_parts.define_parts)
+@shared_task(name="production.count_reports")
+def count_reports() -> None:
+    counts.count_reports(at=timezone.now())
 
 
-@shared_task
+@shared_task(name="production.rescore_all")
+def rescore_all() -> None:
+    rescoring.rescore_all(at=timezone.now())
+
+
+@shared_task(name="production.define_waiting")
+def define_waiting() -> None:
+    dataset_parts.define_parts(at=timezone.now())
+
+
+@shared_task(name="production.remind_of_waiting")
 def remind_of_waiting() -> None:
     """Send reminders of requests that wait too long, and of active holds."""
     reminders.remind_of_waiting(at=timezone.now())

@@ -3,21 +3,31 @@
 from celery import shared_task
 from django.utils import timezone
 
-from apps.core.tasks import task_of
 from apps.progress.domain import attention, forecast, share_use, stage_history, transitions, weekly_report
 
-task_of(stage_history.count_changed)
-task_of(share_use.count_share_use)
-task_of(forecast.keep_forecasts)
+
+@shared_task(name="progress.count_stage_history")
+def count_stage_history() -> None:
+    stage_history.count_changed(at=timezone.now())
 
 
-@shared_task
+@shared_task(name="progress.count_share_use")
+def count_share_use() -> None:
+    share_use.count_share_use(at=timezone.now())
+
+
+@shared_task(name="progress.keep_forecasts")
+def keep_forecasts() -> None:
+    forecast.keep_forecasts(at=timezone.now())
+
+
+@shared_task(name="progress.follow_requests")
 def follow_requests() -> None:
     transitions.follow_requests(at=timezone.now())
     forecast.note_starts(at=timezone.now())
     attention.note_attention(at=timezone.now())
 
 
-@shared_task
+@shared_task(name="progress.freeze_weekly_reports")
 def freeze_weekly_reports() -> None:
     weekly_report.freeze_weekly_reports(at=timezone.now())

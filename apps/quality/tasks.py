@@ -14,7 +14,7 @@ from apps.quality.domain.standing import current_run
 log = logging.getLogger(__name__)
 
 
-@shared_task(acks_late=True)
+@shared_task(name="quality.check_request", acks_late=True)
 def check_request(*, request_id: int) -> None:
     """Run the checks on a request if due, and close it if they pass."""
     request = Request.objects.select_related(*runs.RELATED).filter(pk=request_id).first()
@@ -30,7 +30,7 @@ def check_request(*, request_id: int) -> None:
         return
 
 
-@shared_task
+@shared_task(name="quality.check_all")
 def check_all() -> None:
     """Check every request in data quality for lost runs, changes, and whether it can be closed."""
     waiting = Request.objects.filter(state=RequestState.DATA_QUALITY).order_by("pk").values_list("pk", flat=True)

@@ -6,7 +6,6 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.core.domain.background import enqueue
-from apps.core.tasks import task_of
 from apps.statusboard.domain import alerts, payloads, pulls, rules, sources
 from apps.statusboard.enums import PayloadState
 from apps.statusboard.models import MonitoringSource, RawPayload
@@ -16,12 +15,12 @@ TURN_SECONDS = 20
 BATCH = 100
 
 
-@shared_task
+@shared_task(name="statusboard.parse_payload")
 def parse_payload(*, payload_id: int) -> None:
     payloads.parse_payload(payload_id=payload_id)
 
 
-@shared_task
+@shared_task(name="statusboard.parse_waiting")
 def parse_waiting() -> None:
     """Parse what waits, oldest first. Two workers at it share the work; after `TURN_SECONDS` others have their turn."""
     ends = time.monotonic() + TURN_SECONDS
@@ -31,27 +30,27 @@ def parse_waiting() -> None:
         if not any(parsed):  # another worker has them
             return
         if time.monotonic() > ends:
-            enqueue("apps.statusboard.tasks.parse_waiting")
+            enqueue("statusboard.parse_waiting")
             return
 
 
-@shared_task
+@shared_task(name="statusboard.replay")
 def replay(*, source_id: int) -> None:
     if source := MonitoringSource.objects.filter(pk=source_id).first():
         rules.replay_payloads(source=source)
 
 
-@shared_task
+@shared_task(name="statusboard.pull_all")
 def pull_all() -> None:
     pulls.pull_all()
 
 
-@shared_task
+@shared_task(name="statusboard.pull_source")
 def pull_source(*, source_id: int) -> None:
     pulls.pull_source(source_id=source_id)
 
 
-@shared_task
+@shared_task(name="statusboard.mark_stale")
 def mark_stale() -> None:
     """Mark stale incidents and record gaps of sources without heartbeats."""
     now = timezone.now()
@@ -59,4 +58,6 @@ def mark_stale() -> None:
     sources.record_gaps(at=now)
 
 
-task_of(rules.delete_old_payloads)
+@shared_task(name="statusboard.delete_old_payloads")
+def delete_old_payloads() -> None:
+    rules.delete_old_payloads(at=timezone.now())

@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 MOST_A_RUN = 20
 
 
-@shared_task
+@shared_task(name="submission.send_all")
 def send_all() -> None:
     """Start a task for every cluster that has or may get jobs of the portal."""
     for pk in clusters_to_look_at().values_list("pk", flat=True):
         send_to.delay(cluster_id=pk)
 
 
-@shared_task
+@shared_task(name="submission.release_retries")
 def release_retries() -> None:
     """Release the next step of each batch of retries, and count what earlier ones came to."""
     for batch in batches_to_advance():
@@ -45,7 +45,7 @@ def release_retries() -> None:
             log.exception("%s", batch)
 
 
-@shared_task
+@shared_task(name="submission.send_to")
 def send_to(*, cluster_id: int) -> None:
     """Count finished jobs on a cluster, find lost ones, and submit what is due, in the order of the queue."""
     cluster = Cluster.objects.filter(pk=cluster_id).first()

@@ -54,7 +54,7 @@ def test_task_collects_each_cluster_that_collects(alps, jura, planned, monkeypat
     Cluster.objects.filter(pk=jura.pk).update(collects=False)
     planned.records = [recent(1)]
     tasks.collect_all()
-    assert sent == [("apps.jobs.tasks.collect_cluster", {"cluster_id": alps.pk})]
+    assert sent == [("jobs.collect_cluster", {"cluster_id": alps.pk})]
     tasks.collect_cluster(cluster_id=alps.pk)
     tasks.collect_cluster(cluster_id=jura.pk)
     tasks.collect_cluster(cluster_id=0)

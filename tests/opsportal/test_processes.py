@@ -17,7 +17,6 @@ from django.utils import timezone
 
 from apps.core.domain.health import HEARTBEAT_LIMIT, beat_heart, components
 from apps.core.models import Heartbeat
-from opsportal.celery import app
 
 ROOT = Path(__file__).parents[2]
 WORKER = ("worker", "--pool=solo", "--queues=of-this-test", "--without-gossip", "--without-mingle")
@@ -86,10 +85,3 @@ def test_beat_has_a_heartbeat_and_logs_one_line_as_a_worker_does_while_redis_is_
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} ERROR celery\.beat: The queue \(Redis\) is away;", lines[0]
     )
     assert len([line for line in worker_log.read_text().splitlines() if re.match(r"\d{4}-", line)]) == 1
-
-
-def test_every_periodic_task_is_one_that_workers_know(settings):
-    app.autodiscover_tasks(force=True)
-    wanted = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
-    assert wanted
-    assert wanted <= set(app.tasks)

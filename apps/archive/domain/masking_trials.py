@@ -33,7 +33,7 @@ def start_trial(*, rule: MaskingRule, by: Principal, at: datetime) -> MaskingTri
         started_at=at,
         until_blob=environments.aggregate(last=Max("pk"))["last"] or 0,
     )
-    enqueue("apps.archive.domain.masking_trials.continue_trial", trial_id=trial.pk)
+    enqueue("archive.continue_masking_trial", trial_id=trial.pk)
     return trial
 
 
@@ -51,7 +51,7 @@ def continue_trial(*, trial_id: int, at: datetime) -> None:
         trial.finished_at = at
     else:
         trial.last_blob = step[-1].pk
-        enqueue("apps.archive.domain.masking_trials.continue_trial", trial_id=trial.pk)
+        enqueue("archive.continue_masking_trial", trial_id=trial.pk)
     trial.save()
 
 
@@ -59,7 +59,7 @@ def continue_lost_trials(*, at: datetime) -> None:
     """Send on the trials whose task was lost with its queue."""
     waiting = MaskingTrial.objects.filter(finished_at=None, started_at__lt=at - _LOST_AFTER)
     for trial_id in waiting.values_list("pk", flat=True):
-        enqueue("apps.archive.domain.masking_trials.continue_trial", trial_id=trial_id)
+        enqueue("archive.continue_masking_trial", trial_id=trial_id)
 
 
 def _look_through(trial: MaskingTrial, blobs: list[Blob]) -> None:

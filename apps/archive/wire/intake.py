@@ -8,7 +8,7 @@ from uuid import UUID
 if TYPE_CHECKING:
     from psycopg import Cursor
 
-QUEUE, TASK = "archive", "apps.archive.tasks.archive_batches"
+QUEUE, TASK = "archive", "archive.archive_batches"
 #: Messages only wake workers up, each for all that is there: more of them need not wait.
 MOST_WAITING = 16
 _INSERT = """

@@ -8,7 +8,7 @@ from django.utils.module_loading import autodiscover_modules
 
 
 def enqueue(task: str, *, countdown: float = 0, queue: str = "", most_waiting: int = 0, **arguments: Any) -> None:
-    """Send the task of this full name on commit of the current transaction, to its own queue or to `queue`.
+    """Send the task of this name on commit of the current transaction, to its own queue or to `queue`.
 
     With `most_waiting`, no message is sent where so many wait in `queue` already.
     A message may be lost, for example without a broker: all work has a row with its state, and beat sends it again.

@@ -27,7 +27,7 @@ def create_deliveries(*, events: Iterable[Event]) -> None:
         for name in subscriptions.subscribers_of(event.kind)
     ]
     for delivery in Delivery.objects.bulk_create(waiting):
-        enqueue("apps.core.domain.outbox.deliver", delivery_id=delivery.pk)
+        enqueue("core.deliver", delivery_id=delivery.pk)
 
 
 def deliver(*, delivery_id: int, at: datetime) -> bool:

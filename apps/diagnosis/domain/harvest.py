@@ -63,7 +63,7 @@ def _fresh(at: datetime) -> dict[str, Any]:
 
 def wake_workers(*, countdown: float = 0) -> None:
     """Let a worker look for harvests, `countdown` seconds later."""
-    enqueue("apps.diagnosis.tasks.harvest_logs", queue=QUEUE, most_waiting=MOST_WAITING, countdown=countdown)
+    enqueue("diagnosis.harvest_logs", queue=QUEUE, most_waiting=MOST_WAITING, countdown=countdown)
 
 
 @transaction.atomic
@@ -78,7 +78,7 @@ def reanalyse_log(*, job: Job, by: Principal, at: datetime) -> LogHarvest:
     if not created:
         move(harvest, to=HarvestState.QUEUED, transitions=TRANSITIONS, **_fresh(at))
     publish(kind="harvest.asked", target=job, by=by, at=at)
-    enqueue("apps.diagnosis.tasks.harvest_log", harvest_id=harvest.pk)
+    enqueue("diagnosis.harvest_log", harvest_id=harvest.pk)
     return harvest
 
 
@@ -182,7 +182,7 @@ def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]
     _write(outcomes, at)
     for one in outcomes:
         if one.needs_survey:
-            enqueue("apps.diagnosis.tasks.survey_log", harvest_id=one.harvest.pk)
+            enqueue("diagnosis.survey_log", harvest_id=one.harvest.pk)
     for seconds in {one.wait_seconds for one in outcomes} - {0}:
         wake_workers(countdown=seconds)
     return {one.harvest.pk: one.state for one in outcomes}

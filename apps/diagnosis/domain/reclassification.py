@@ -31,7 +31,7 @@ from apps.diagnosis.permissions import may_edit_catalogue
 BATCH = 100
 #: A run without a batch for so long lost its worker or its message, and is continued.
 LOST = timedelta(seconds=90)
-TASK = "apps.diagnosis.tasks.reclassify_batch"
+TASK = "diagnosis.reclassify_batch"
 
 
 class AlreadyRunning(DomainError):

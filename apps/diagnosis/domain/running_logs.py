@@ -99,7 +99,7 @@ def running_log(
         return replace(log, problem=NOT_TRUSTED)
     if paths is None:
         if cache.add(_asked_key(archived.pk), 1, ASK_SECONDS):
-            enqueue("apps.diagnosis.tasks.find_running_log", archived_id=archived.pk, job_id=job_id)
+            enqueue("diagnosis.find_running_log", archived_id=archived.pk, job_id=job_id)
         return replace(log, problem="The scheduler is being asked where this job writes its log.")
     if problem := paths.get("problem", ""):
         return replace(log, problem=problem)

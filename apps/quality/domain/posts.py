@@ -159,7 +159,7 @@ def _count_post(request: Request) -> None:
     QualityInput.objects.get_or_create(request=request)
     QualityInput.objects.filter(request=request).update(revision=F("revision") + 1)
     if request.state == RequestState.DATA_QUALITY:
-        enqueue("apps.quality.tasks.check_request", request_id=request.pk, countdown=2)
+        enqueue("quality.check_request", request_id=request.pk, countdown=2)
 
 
 def _note_post(request: Request, by: User, at: datetime, stage: Stage | None, what: str) -> None:

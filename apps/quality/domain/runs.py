@@ -62,7 +62,7 @@ def ask_for_run(*, request: Request, by: Principal, at: datetime, reason: str = 
     run.save()
     if by != PORTAL:
         publish(kind="request.quality_asked", target=request, by=by, at=at, reason=text, data={"run": run.number})
-    enqueue("apps.quality.tasks.check_request", request_id=request.pk)
+    enqueue("quality.check_request", request_id=request.pk)
     return run
 
 
@@ -157,7 +157,7 @@ def waive_result(
         raise InvalidTransition(f"{request}: “{one.title}” was just waived by someone else.") from None
     data = {"waiver": waiver.pk, "check": _named(waiver), "said": waiver.why[:500], "in_part": in_part}
     publish(kind="request.waive", target=request, by=by, at=at, reason=text, data=data)
-    enqueue("apps.quality.tasks.check_request", request_id=request.pk)
+    enqueue("quality.check_request", request_id=request.pk)
     return waiver
 
 

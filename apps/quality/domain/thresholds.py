@@ -88,7 +88,7 @@ def save_thresholds(
     row = Thresholds.objects.create(**scope, **effects, reason=reason.strip(), at=at, by=str(by))
     data = {"check": check, "old": _words(before), "new": _words(row)}
     publish(kind="quality.thresholds_saved", target=row, by=by, at=at, reason=row.reason, data=data)
-    enqueue("apps.quality.tasks.check_all")
+    enqueue("quality.check_all")
     return row
 
 

@@ -129,7 +129,7 @@ def _store(entries: list[_Entry]) -> None:
         ],
         ignore_conflicts=True,
     )
-    enqueue("apps.statusboard.tasks.parse_waiting")
+    enqueue("statusboard.parse_waiting")
 
 
 def start_pump() -> threading.Thread:

@@ -31,7 +31,7 @@ def receive_payload(*, source: MonitoringSource, body: bytes, at: datetime) -> R
     payload = RawPayload.objects.create(
         source=source, received_at=at, sha256=hashlib.sha256(body).hexdigest(), body=body
     )
-    enqueue("apps.statusboard.tasks.parse_payload", payload_id=payload.pk)
+    enqueue("statusboard.parse_payload", payload_id=payload.pk)
     return payload
 
 

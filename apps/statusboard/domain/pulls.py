@@ -11,7 +11,7 @@ from apps.statusboard.models import MonitoringSource
 def pull_all() -> None:
     """Queue a fetch of each source that has an address."""
     for pk in MonitoringSource.objects.exclude(pull_url="").values_list("pk", flat=True):
-        enqueue("apps.statusboard.tasks.pull_source", source_id=pk)
+        enqueue("statusboard.pull_source", source_id=pk)
 
 
 def pull_source(*, source_id: int) -> None:

@@ -51,7 +51,7 @@ def add_rule(
     for row in UnmappedAlert.objects.filter(source=source):
         if all(row.labels.get(name) == value for name, value in matchers.items()):
             row.delete()
-    enqueue("apps.statusboard.tasks.replay", source_id=source.pk)
+    enqueue("statusboard.replay", source_id=source.pk)
     return rule
 
 

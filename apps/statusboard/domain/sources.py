@@ -78,7 +78,7 @@ def set_mapping(*, source: MonitoringSource, mapping: Mapping[str, str], by: Pri
     """Set where values are in the payloads of a source; payloads that failed are read again."""
     MonitoringSource.objects.filter(pk=source.pk).update(mapping=dict(mapping))
     publish(kind="source.mapped", target=source, by=by, at=at, data={"old": source.mapping, "new": dict(mapping)})
-    enqueue("apps.statusboard.tasks.replay", source_id=source.pk)
+    enqueue("statusboard.replay", source_id=source.pk)
 
 
 def record_heartbeat(*, source: MonitoringSource, heartbeat: bool, at: datetime) -> datetime | None:

@@ -86,7 +86,7 @@ def accept_stage(*, request: Request, position: int, by: User, at: datetime, rea
         raise InvalidTransition(f"{request}: {one.stage.name} cannot be accepted as is: {one.obstacle}")
     row = record_acceptance(stage=one.stage, asked=one.asked, completed=one.completed, by=by, at=at, reason=reason)
     for cluster_id in Assignment.objects.filter(request=request).values_list("cluster_id", flat=True):
-        enqueue("apps.submission.tasks.send_to", cluster_id=cluster_id)
+        enqueue("submission.send_to", cluster_id=cluster_id)
     return row
 
 

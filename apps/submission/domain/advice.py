@@ -62,4 +62,4 @@ def ignores_advice(request: Request, at: datetime) -> bool:
 def _set(request: Request, until: datetime | None) -> None:
     request.ignores_advice_until = until
     request.save(update_fields=["ignores_advice_until"])
-    enqueue("apps.submission.tasks.send_all")
+    enqueue("submission.send_all")

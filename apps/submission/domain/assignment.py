@@ -66,7 +66,7 @@ def assign_request(
     assignment = choose_cluster(
         request=request, cluster=cluster, by=by, at=at, most_in_flight=most_in_flight, reason=reason
     )
-    enqueue("apps.submission.tasks.send_to", cluster_id=cluster.pk)
+    enqueue("submission.send_to", cluster_id=cluster.pk)
     return assignment
 
 
@@ -116,7 +116,7 @@ def retry_failed(
     if not found:
         raise InvalidTransition(f"{request}: this stage has no failed jobs to retry.")
     for cluster_id in {submission.cluster_id for submission in found}:
-        enqueue("apps.submission.tasks.send_to", cluster_id=cluster_id)
+        enqueue("submission.send_to", cluster_id=cluster_id)
     return found
 
 
@@ -137,7 +137,7 @@ def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int
     data = {"jobs": jobs, "submissions": [submission.number for submission in found]}
     publish(kind="submission.cancel_asked", target=request, by=by, at=at, reason=reason, data=data)
     for cluster_id in {submission.cluster_id for submission in found}:
-        enqueue("apps.submission.tasks.send_to", cluster_id=cluster_id)
+        enqueue("submission.send_to", cluster_id=cluster_id)
     return jobs
 
 
@@ -155,7 +155,7 @@ def send_refused_again(*, submission: Submission, by: User, at: datetime, reason
         raise InvalidTransition(f"{submission} was not refused, or is already submitted again.")
     submission.refresh_from_db()
     publish_event("submission.planned_again", submission, at, by=by, reason=reason)
-    enqueue("apps.submission.tasks.send_to", cluster_id=submission.cluster_id)
+    enqueue("submission.send_to", cluster_id=submission.cluster_id)
     return submission
 
 

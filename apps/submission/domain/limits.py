@@ -71,7 +71,7 @@ def set_limit(
     data = {"cluster": assignment.cluster.name, "old": before, "most_in_flight": most_in_flight}
     old, new = _words(before), _words(most_in_flight)
     publish(kind="submission.limit_set", target=request, by=by, at=at, old=old, new=new, reason=reason, data=data)
-    enqueue("apps.submission.tasks.send_to", cluster_id=assignment.cluster_id)
+    enqueue("submission.send_to", cluster_id=assignment.cluster_id)
     return assignment
 
 

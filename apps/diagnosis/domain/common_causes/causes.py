@@ -24,7 +24,7 @@ FRESH = timedelta(minutes=10)
 STALE = timedelta(days=1)
 #: A request without a result after so long lost its worker or its message.
 LOST = timedelta(seconds=90)
-TASK = "apps.diagnosis.domain.common_causes.causes.analyse"
+TASK = "diagnosis.analyse_causes"
 _ALL = "all"
 
 

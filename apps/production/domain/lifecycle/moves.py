@@ -62,7 +62,7 @@ def submit_request(
     stamps = {"submitted_at": at, "submitted_by": by}
     apply_move(request, Verb.SUBMIT, by=by, at=at, reason=reason, data=warnings_data(findings), **stamps)
     keep_revision(request=request, by=by, at=at, submitted=True)
-    enqueue("apps.production.tasks.check_request", request_id=request.pk)
+    enqueue("production.check_request", request_id=request.pk)
     return request
 
 

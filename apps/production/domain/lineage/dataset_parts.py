@@ -40,7 +40,7 @@ def order_parts(*, whole: Request, parts: Sequence[Request], planned: Split, at:
     found = {(row.request_id, row.name): row for row in rows}  # two stages may read the same
     if found:
         DatasetPart.objects.bulk_create(found.values())
-        enqueue("apps.production.domain.lineage.dataset_parts.define_parts")
+        enqueue("production.define_waiting")
     return list(found.values())
 
 

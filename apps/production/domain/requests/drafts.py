@@ -120,7 +120,7 @@ def save_draft(
         stamps["editor_ids"] = editor_ids  # in one statement with the approver, who may be the editor
         apply_move(request, Verb.CHANGE, by=by, at=at, reason=reason, data=data, **stamps)
         keep_revision(request=request, by=by, at=at, submitted=True)
-        enqueue("apps.production.tasks.check_request", request_id=request.pk)
+        enqueue("production.check_request", request_id=request.pk)
         return request
     request.version, request.editor_ids = request.version + 1, editor_ids
     request.save(update_fields=["version", "editor_ids"])

@@ -99,7 +99,7 @@ def start_debug_run(*, job: Job, profile: DebugProfile, by: User, at: datetime, 
     publish_event("submission.planned", made, at, by=by, reason=reason, debug_of=job.job_id, profile=made.profile)
     data = {"profile": made.profile, "submission": made.number}
     publish(kind="job.debug_planned", target=job, by=by, at=at, reason=reason, data=data)
-    enqueue("apps.submission.tasks.send_to", cluster_id=made.cluster_id)
+    enqueue("submission.send_to", cluster_id=made.cluster_id)
     return made
 
 

@@ -83,7 +83,7 @@ def plan_batch(
         batch_size=1000,
     )
     publish_of("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(found.eligible))
-    enqueue("apps.submission.tasks.release_retries")
+    enqueue("submission.release_retries")
     return batch
 
 
@@ -109,7 +109,7 @@ def resume_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "")
         raise InvalidTransition(f"The batch is {batch.get_state_display()}, not stopped.")
     move(batch, to=BatchState.RELEASING, transitions=BATCH_MOVES, released_at=None, stops=False)
     publish_of("retry.resumed", batch, by=by, at=at, reason=checked_reason(reason, needed=False))
-    enqueue("apps.submission.tasks.release_retries")
+    enqueue("submission.release_retries")
     return batch
 
 

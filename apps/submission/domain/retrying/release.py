@@ -116,7 +116,7 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     if left < batch.step:
         batch.released_at = at
         batch.save(update_fields=["released_at"])
-        enqueue("apps.submission.tasks.send_all")
+        enqueue("submission.send_all")
     return batch.step - left
 
 
