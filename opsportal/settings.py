@@ -220,7 +220,6 @@ CACHES = {
 AUTH_USER_MODEL = "accounts.User"
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
-    "rules.permissions.ObjectPermissionBackend",
     "django.contrib.auth.backends.ModelBackend",
     *(["apps.accounts.web.openid.OpenIDBackend"] if ENV.OIDC_ISSUER else []),
 ]
