@@ -1,5 +1,7 @@
 """Known errors as YAML: what is exported is imported again, faults have lines, a check stores nothing."""
 
+import pytest
+import yaml
 from django.urls import reverse
 
 from apps.diagnosis.domain.known_errors.exchange import import_known_errors, write_known_errors
@@ -27,6 +29,27 @@ def test_export_is_imported_without_a_change(db, approver, at):
     done = imported(write_known_errors(KnownError.objects.select_related("experiment")), approver, at)
     assert (done.added, done.changed, done.faults) == ([], [], [])
     assert len(done.unchanged) == KnownError.objects.count()
+
+
+def written_by_pyyaml(text: str) -> str:
+    return yaml.safe_dump(yaml.safe_load(text), sort_keys=False, allow_unicode=True, width=120)
+
+
+def test_export_is_as_pyyaml_writes_it(db):
+    """So that files under version control stay the same, whichever writer is used."""
+    text = write_known_errors(KnownError.objects.select_related("experiment"))
+    assert text == written_by_pyyaml(text)
+    assert write_known_errors([]) == written_by_pyyaml("known_errors: []")
+
+
+@pytest.mark.parametrize(
+    "example", ["Größe: #1", "😍" * 9, "two\nlines " * 30, "\u202e\x1b[31m " * 30, "a\\b 'c' \"d\": " * 30]
+)
+def test_export_keeps_every_character(example):
+    rows = [KnownError(id="FIRST", title="Plain"), KnownError(id="SECOND", title="Odd", example=example)]
+    text = write_known_errors(rows)
+    assert yaml.safe_load(text)["known_errors"][1]["example"] == example
+    assert text == written_by_pyyaml(text)
 
 
 def test_check_stores_nothing_import_stores_all(db, approver, at):
