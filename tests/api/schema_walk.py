@@ -4,6 +4,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,6 @@ import schemathesis
 from django.core.signals import got_request_exception, request_finished, request_started
 from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections, transaction
-from drf_spectacular.generators import SchemaGenerator
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
@@ -26,6 +26,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from apps.accounts.models import ApiToken, User
+from apps.core.api.operations import whole_schema
 
 CHECKS = [
     not_a_server_error,
@@ -59,7 +60,7 @@ class Walk:
 
     def everywhere(self, only: str = "") -> "Walk":
         """Ask each operation of the schema so many times."""
-        schema = schemathesis.openapi.from_dict(SchemaGenerator().get_schema(request=None, public=True))
+        schema = schemathesis.openapi.from_dict(deepcopy(whole_schema()))
         schema.app = self.app
         schema.config.generation.with_security_parameters = False
         headers = {name: _token(user) for name, user in self.users.items()}
