@@ -98,8 +98,9 @@ def test_all_places_agree(requests, nova, liaison, approver, browse, deadlines, 
             assert lines[request.pk].slack == slack
             assert api[request.key]["slack_days"] == (slack and slack.days)
             assert api[request.key]["expected_end_assumption"] == forecast.assumption
-            assert f"expected {forecast.end[1]:%-d %b %Y}" in text_of(browse(liaison), request.get_absolute_url())
-            assert words_of(slack) in text_of(browse(liaison), request.get_absolute_url())
+            page = text_of(browse(liaison), request.get_absolute_url())
+            assert f"expected {forecast.end[1]:%-d %b %Y}" in page
+            assert words_of(slack) in page
             estimate = facts_for(content_of(request), experiment=nova, at=at, request=request).estimate
             assert (estimate.begins, estimate.finish) == (forecast.start, forecast.end)
             _check_late(request, slack, forecast, late_in_report)
