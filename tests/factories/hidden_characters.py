@@ -11,6 +11,8 @@ from apps.statusboard.models import UnmappedAlert
 
 #: A direction, an escape sequence, an invisible character and a bell.
 CANARY = "\u202e\x1b[31m\u200b\x07"
+#: The same, as an expression that compiles and may match nothing, so that the catalogue can be used.
+IN_EXPRESSION = "(?:\u202e\x1b\\[31m\u200b\x07)?"
 #: Text that is not free: of the portal's own choice, or checked when it is written.
 NOT_FREE = {
     "slug", "key", "kind", "state", "digest", "feed", "scheduler", "channel", "nonce", "url", "stream", "feed_name",
@@ -29,10 +31,11 @@ def append_hidden_characters() -> int:
         for field in model._meta.concrete_fields:
             is_text = type(field) in {models.CharField, models.TextField} and not field.choices and not field.unique
             if is_text and field.name not in NOT_FREE and "token" not in field.name and "password" not in field.name:
-                longest = (field.max_length or 1_000_000) - len(CANARY)
+                canary = IN_EXPRESSION if field.name == "regex" else CANARY
+                longest = (field.max_length or 1_000_000) - len(canary)
                 filled = model._base_manager.exclude(**{field.name: ""})
                 rows = filled.annotate(size=Length(field.name)).filter(size__lte=longest)
-                changed += bool(rows.update(**{field.name: Concat(F(field.name), Value(CANARY))}))
+                changed += bool(rows.update(**{field.name: Concat(F(field.name), Value(canary))}))
     for alert in UnmappedAlert.objects.all():
         alert.labels = {name + CANARY: value + CANARY for name, value in alert.labels.items()}
         alert.save()
