@@ -85,8 +85,10 @@ def test_parser_is_fast(name):
 
 
 @pytest.mark.parametrize("first", ["#!/bin/sh", *(f"#!/usr/bin/{name}" for name, _ in highlight._LEXERS)])
-def test_lexer_is_fast_or_killed(first):
+def test_lexer_is_fast_or_killed(first, monkeypatch):
     """Without colours, where its budget is not enough."""
+    monkeypatch.setattr(highlight, "SECONDS", 0.05)  # a hundred scripts would take 0.25 s of CPU each
+    monkeypatch.setattr(highlight, "KILL_SECONDS", 0.5)
     highlight.highlight([first])
     for text in (*map(pumped, PIECES[::6]), *long_words()):
         lines = [first, *text.text().split("\n")][: shown_contents.SHOWN_LINES]
