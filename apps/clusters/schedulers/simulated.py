@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -63,10 +63,12 @@ def open_accounting(directory: Path) -> sqlite3.Connection:
 
 def add_records(connection: sqlite3.Connection, records: Iterable[JobRecord]) -> None:
     """Add finished attempts; existing ones stay unchanged."""
-    rows = (
-        (r.raw_id, r.attempt, r.ended_at.timestamp(), json.dumps(asdict(r), default=datetime.timestamp))
-        for r in records
-    )
+    names = [field.name for field in fields(JobRecord)]
+    rows = []
+    for record in records:
+        values = {name: getattr(record, name) for name in names}  # plain ones, which `asdict` would copy one by one
+        text = json.dumps(values, default=datetime.timestamp)
+        rows.append((record.raw_id, record.attempt, record.ended_at.timestamp(), text))
     connection.executemany("INSERT OR IGNORE INTO attempt VALUES (?, ?, ?, ?)", rows)
 
 
