@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,12 +74,11 @@ class TestPlantedTruth(TestCase):
         records = list(Simulated("hepsim", cluster.options).finished_jobs(since=NOW - 90 * HOUR, until=NOW))
         store_records(cluster=cluster, records=records, at=NOW)
         experiments = {key: people.experiment(key) for key in ("NOVA", "DUNE", "MU2E")}
-        stages = {record.job_id: (stage_of(record), record.account.upper()) for record in records}
-        jobs = list(Job.objects.all())
-        for job in jobs:
-            job.stage, account = stages[job.job_id]
-            job.experiment = experiments[account]
-        Job.objects.bulk_update(jobs, ["stage", "experiment"], batch_size=500)
+        jobs = defaultdict(list)
+        for record in records:
+            jobs[stage_of(record), record.account.upper()].append(record.job_id)
+        for (stage, account), job_ids in jobs.items():
+            Job.objects.filter(job_id__in=job_ids).update(stage=stage, experiment=experiments[account])
         analyse_everything()
 
     def planted_hosts(self) -> dict[str, int]:
