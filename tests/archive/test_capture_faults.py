@@ -78,15 +78,22 @@ def test_capture_ends_when_the_process_of_its_journal_was_killed(portal, spool):
 @pytest.mark.slow
 def test_kernel_queue_overflows_while_capture_is_stopped(portal, spool):
     """No scan is due for ten minutes: that events were lost must itself bring one."""
-    jobs = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text()) + 1000
-    if jobs > 50_000:
-        pytest.skip(f"the kernel's queue holds {jobs} events here, which are too many directories to make")
+    events = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    if events > 50_000:
+        pytest.skip(f"the kernel's queue holds {events} events here, which are too many to make")
     write_job(spool, 1)
     with portal.capturing(spool, "--rescan-seconds", "600") as capture:
         wait_for(lambda: archived() == 1)
         capture.send_signal(signal.SIGSTOP)
-        job_ids = range(1, 10 * jobs, 10)
-        for job_id in job_ids[1:]:
+        job_ids = range(1, 10_000, 10)
+        for job_id in job_ids[1:500]:
+            write_job(spool, job_id)
+        # Fill the queue with events of another file: those of the jobs after them are lost.
+        other = spool / "hash.1" / "other.1"
+        other.touch()
+        for number in range(events):
+            other = other.rename(other.with_name(f"other.{number % 2}"))
+        for job_id in job_ids[500:]:
             write_job(spool, job_id)
         capture.send_signal(signal.SIGCONT)
         wait_for(lambda: archived() == len(job_ids), seconds=120)
