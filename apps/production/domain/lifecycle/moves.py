@@ -29,7 +29,7 @@ from apps.production.domain.lifecycle.steps import (
     step_of,
     warnings_data,
 )
-from apps.production.domain.lifecycle.transitions import TRANSITIONS, Transition, actor_of, transitions_from
+from apps.production.domain.lifecycle.transitions import TRANSITIONS, Transition, actor_of
 from apps.production.domain.priority import manual_moves, rescoring
 from apps.production.domain.priority.ranks import rank_of
 from apps.production.domain.reasons import MAX_REASON, checked_reason, reason_problems
@@ -53,12 +53,12 @@ def submit_request(
     """Submit a complete request for checks. Raises what `apply_move` raises, and `InvalidFields`."""
     check_actor(request, Verb.SUBMIT, by, at)
     lock_request(request, version)
+    step_of(request, Verb.SUBMIT)
     findings = run_request_checks(request, at)
     problems = messages_of(found for found in findings if found.blocks)
-    if problems and transitions_from(request.state, Verb.SUBMIT):
+    if problems:
         raise InvalidFields(problems)
-    if transitions_from(request.state, Verb.SUBMIT):
-        signatures.withdraw_of_requester(request=request, by=by, at=at, reason=f"{by} submitted the request.")
+    signatures.withdraw_of_requester(request=request, by=by, at=at, reason=f"{by} submitted the request.")
     stamps = {"submitted_at": at, "submitted_by": by}
     apply_move(request, Verb.SUBMIT, by=by, at=at, reason=reason, data=warnings_data(findings), **stamps)
     keep_revision(request=request, by=by, at=at, submitted=True)

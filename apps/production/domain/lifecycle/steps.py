@@ -115,10 +115,11 @@ def check_actor(request: Request, verb: Verb, by: Principal, at: datetime) -> No
 def refusal_for(request: Request, by: Principal, who: Actor) -> str:
     if who in {Actor.APPROVER, Actor.SIGNER, Actor.DECIDER} and is_requester(by, request):
         return f"You created, edited or submitted {request}. Another member of the OPG must decide."
-    signers = ", ".join(slot.group.name for slot in slots_of(request) if slot.group)
-    if who in {Actor.SIGNER, Actor.DECIDER} and signers:
+    if who in {Actor.SIGNER, Actor.DECIDER}:
+        signers = ", ".join(slot.group.name for slot in slots_of(request) if slot.group)
         more = "" if who is Actor.SIGNER else " and approvers"
-        return f"Only members of {signers}{more} can do this."
+        if signers:
+            return f"Only members of {signers}{more} can do this."
     return {
         Actor.LIAISON: f"Only liaisons of {request.experiment} can do this.",
         Actor.LIAISON_OR_APPROVER: f"Only liaisons of {request.experiment} and approvers can do this.",
