@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Container, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 from django import forms
@@ -222,11 +223,15 @@ class RequestForms:
 
     def anchors(self) -> list[str]:
         """Return the anchors of all fields in the order of the form, then that of the stages as a whole."""
-        return [*(form[name].auto_id for _, form in self._places() for name in form.fields), "stages"]
+        return [*(form[name].auto_id for form in self._places for name in form.fields), "stages"]
 
-    def _places(self) -> list[tuple[str, forms.Form]]:
-        stages = ((f"Stage {i} · ", form) for i, form in enumerate(self.stages.forms, start=1))
-        return [("", self.main), ("All stages · ", self.shared), *stages]
+    @cached_property
+    def _places(self) -> dict[forms.Form, str]:
+        """The words before the labels of each form, in the order of the page."""
+        places: dict[forms.Form, str] = {self.main: "", self.shared: "All stages · "}
+        for number, form in enumerate(self.stages.forms, start=1):
+            places[form] = f"Stage {number} · "
+        return places
 
     def is_valid(self) -> bool:
         return self.main.is_valid() and self.shared.is_valid() and self.stages.is_valid() and not self.is_damaged
@@ -255,10 +260,9 @@ class RequestForms:
     def place_of(self, path: str) -> tuple[str, str]:
         """Return anchor and label of a path; those of the stages if there is no field."""
         form, name = self._field(path)
-        words = next((place for place, one in self._places() if one is form), "")
         if form is None or name not in form.fields:
             return "stages", "Stages" if path.startswith("stages") else "Request"
-        return form[name].auto_id, f"{words}{form[name].label}"
+        return form[name].auto_id, f"{self._places[form]}{form[name].label}"
 
     def is_empty(self, path: str) -> bool:
         """Whether a path is that of a field without input."""
