@@ -1,5 +1,6 @@
 """The whole matrix of state, verb and role against the declared table."""
 
+from copy import copy
 from datetime import timedelta
 from importlib.metadata import EntryPoint
 from itertools import product
@@ -18,7 +19,7 @@ from apps.production.enums import PORTAL, Actor, RequestState, Verb
 from apps.production.models import Request
 from apps.production.tasks import check_request, check_waiting
 from tests.factories.people import person
-from tests.factories.requests import AT, content, draft, pass_quality, request_moved_to, stage
+from tests.factories.requests import AT, content, draft, pass_quality, request_in, stage
 
 ROLES = ["liaison", "other_liaison", "approver", "shifter", "admin", "both"]
 CAN = {
@@ -52,11 +53,11 @@ def both(nova):
 @pytest.mark.parametrize("state", RequestState.values)
 def test_moves_are_those_of_the_table(state, nova, both, request):
     second = person("opg-two", ("approver", None))
-    obj = request_moved_to(state, by=both, experiment=nova, approver=second)
+    obj = request_in(state, by=both, experiment=nova, approver=second)
     draft(both, nova)
     before = events_of(obj).count()
     for role, verb in product(ROLES, SERVICES):
-        fresh, by = Request.objects.get(pk=obj.pk), request.getfixturevalue(role)
+        fresh, by = copy(obj), request.getfixturevalue(role)
         can = CAN[actor_of(verb)] - ({"approver"} if (state, verb) in LIAISONS_ALONE else set())
         if role not in can:
             with pytest.raises(NotAllowed):
@@ -71,10 +72,10 @@ def test_moves_are_those_of_the_table(state, nova, both, request):
 @pytest.mark.parametrize("step", TRANSITIONS, ids=lambda t: f"{t.old}-{t.verb}-{t.new}")
 def test_move_is_made_with_its_event(step, nova, liaison, approver):
     if step.guard == "held_from_there":
-        obj = request_moved_to(step.new, by=liaison, experiment=nova, approver=approver)
+        obj = request_in(step.new, by=liaison, experiment=nova, approver=approver)
         made(Verb.HOLD, obj, approver)
     else:
-        obj = request_moved_to(step.old, by=liaison, experiment=nova, approver=approver)
+        obj = request_in(step.old, by=liaison, experiment=nova, approver=approver)
     draft(liaison, nova)
     if step.guard == "output_is_good":
         pass_quality(obj, approver)
@@ -92,7 +93,7 @@ def test_move_is_made_with_its_event(step, nova, liaison, approver):
 
 def test_held_request_goes_back_to_where_it_was_and_nowhere_else(nova, liaison, approver):
     for state in (RequestState.QUEUED, RequestState.TESTING, RequestState.RUNNING):
-        obj = request_moved_to(state, by=liaison, experiment=nova, approver=approver)
+        obj = request_in(state, by=liaison, experiment=nova, approver=approver)
         made(Verb.HOLD, obj, approver)
         assert [step.new for step in moves_for(approver, obj) if step.verb is Verb.RELEASE] == [state]
         made(Verb.RELEASE, obj, approver)
@@ -100,7 +101,7 @@ def test_held_request_goes_back_to_where_it_was_and_nowhere_else(nova, liaison, 
 
 
 def test_successor_is_another_request_of_the_experiment(nova, dune, liaison, other_liaison, approver):
-    obj = request_moved_to("queued", by=liaison, experiment=nova, approver=approver)
+    obj = request_in("queued", by=liaison, experiment=nova, approver=approver)
     for wrong in (None, obj, draft(other_liaison, dune)):
         with pytest.raises(InvalidFields, match="Choose another request of this experiment"):
             supersede_request(request=obj, by=liaison, at=AT, reason="x", successor=wrong)
@@ -136,7 +137,7 @@ def test_every_pair_of_states_is_reached_by_at_most_one_verb():
 
 
 def test_closing_check_that_cannot_be_loaded_is_in_the_way(nova, liaison, approver, monkeypatch):
-    request = request_moved_to("data_quality", by=liaison, experiment=nova, approver=approver)
+    request = request_in("data_quality", by=liaison, experiment=nova, approver=approver)
     pass_quality(request, approver)
     broken = EntryPoint("broken", "no_such_module:check", CLOSING_CHECKS.group)
     monkeypatch.setattr(CLOSING_CHECKS, "problems", {})
