@@ -142,11 +142,20 @@ class Play:
                 self.twice += where == "after" and len(self.keeper.kept) > before
 
     def finish(self) -> None:
-        """Let the server run and all waits end."""
+        """Let the server run and all waits end, then wait and send once more: nothing may arrive again."""
         self.do_server("up")
         for _ in range(150):  # three days, in steps that meet every hour
+            if not self.is_waiting():
+                break
             self.do_wait(30)
             self.do_send()
+        self.do_wait(1440)
+        self.do_send()
+
+    def is_waiting(self) -> bool:
+        unsent = Message.objects.exclude(state=MessageState.SENT)
+        in_digest = Notification.objects.filter(digest_at__isnull=False)
+        return unsent.exists() or in_digest.exists()
 
 
 @pytest.fixture
