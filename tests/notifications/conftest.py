@@ -2,8 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from apps.production.domain.lifecycle.moves import check_request, submit_request
-from tests.factories.requests import AT, draft
+from tests.factories.requests import AT, request_in
 from tests.notifications.mail_server import MailServerProcess
 from tests.notifications.told import deliver, with_address
 
@@ -34,9 +33,7 @@ def attention_by_the_tests_clock(monkeypatch):
 def waiting(nova, liaison, approver):
     """A request that waits for approval; nothing was told of it yet but what is delivered later."""
     with_address(liaison, approver)
-    request = draft(liaison, nova)
-    submit_request(request=request, by=liaison, at=AT)
-    return check_request(request=request, at=AT)
+    return request_in("awaiting_approval", by=liaison, experiment=nova, approver=approver, later=AT)
 
 
 @pytest.fixture
