@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -86,27 +87,33 @@ def test_requested_class_waits_for_an_approver_and_changes_no_score(make, liaiso
     assert open_class_request(events_of(request)) is None
 
 
+@pytest.fixture
+def queued(make):
+    return make(S.QUEUED)
+
+
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     moves=st.lists(
         st.tuples(st.integers(-3, 5), st.sampled_from([None, "low", "normal", "high"]), st.booleans()), max_size=5
     )
 )
-def test_deadline_never_moves_earlier(make, liaison, approver, moves):
-    request = make(S.QUEUED)
-    for days, name, answers in moves:
-        before = now(request).deadline
-        try:
-            deadline = before + timedelta(days=days)
-            postpone(now(request), liaison, deadline=deadline, requested_class=name)
-        except DomainError:
-            assert now(request).deadline == before
-        else:
-            assert now(request).deadline == deadline >= before
-        if answers:
-            set_priority(request=now(request), by=approver, at=LATER, reason="-", priority_class="high")
-            assert open_class_request(events_of(request)) is None
-        assert now(request).state == S.QUEUED
+def test_deadline_never_moves_earlier(queued, liaison, approver, moves):
+    with transaction.atomic():
+        for days, name, answers in moves:
+            before = now(queued).deadline
+            try:
+                deadline = before + timedelta(days=days)
+                postpone(now(queued), liaison, deadline=deadline, requested_class=name)
+            except DomainError:
+                assert now(queued).deadline == before
+            else:
+                assert now(queued).deadline == deadline >= before
+            if answers:
+                set_priority(request=now(queued), by=approver, at=LATER, reason="-", priority_class="high")
+                assert open_class_request(events_of(queued)) is None
+            assert now(queued).state == S.QUEUED
+        transaction.set_rollback(True)
 
 
 def test_late_line_of_your_turn_leads_to_a_form_that_ends_it(make, liaison, approver, browse):
