@@ -5,12 +5,15 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from apps.diagnosis.domain.impact.recount import mark_incidents, recount_impact
+from apps.jobs.models import Collection
 from apps.portal.pages.home_answers import MOST_BANDS, can_run, failures_by_hour
 from apps.statusboard.domain.announcements import post_announcement
 from apps.statusboard.domain.incidents import open_incident
 from apps.statusboard.enums import State
+from tests.factories import clusters, statusboard
 from tests.factories.statusboard import service
-from tests.pages import text_of
+from tests.pages import page_of, text_of
 
 
 @pytest.fixture
@@ -51,3 +54,31 @@ def test_chart_counts_the_outages_that_it_does_not_mark(shifter, client):
     assert failures_by_hour(user=shifter, at=now).outages_left_out == 2
     client.force_login(shifter)
     assert "2 earlier outages not marked" in text_of(client.get("/"))
+
+
+def test_home_says_when_the_jobs_of_an_outage_are_being_counted(client, shifter):
+    now = timezone.now()
+    samweb = statusboard.service("samweb", now)
+    outage = open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=now, started_at=now)
+    assert "Failed jobs are being counted." in page_of(client, shifter, "/")
+    recount_impact(incident_id=outage.pk, at=now)
+    page = page_of(client, shifter, "/")
+    assert "No job is known to have failed because of an outage." in page
+    assert "Failed jobs are being counted." not in page
+    mark_incidents([outage.pk])  # jobs that it met were collected since
+    assert "Failed jobs are being counted." in page_of(client, shifter, "/")
+
+
+def test_home_says_how_far_accounting_is_read(client, shifter):
+    now = timezone.now()
+    cluster = clusters.cluster(collects=True)
+    read = Collection.objects.create(cluster=cluster, collected_until=now - timedelta(hours=3))
+    page = " ".join(page_of(client, shifter, "/").split())
+    assert f"Jobs of {cluster.name} are counted up to" in page
+    assert "its accounting is being read." in page
+    assert "No job failed" not in page
+    Collection.objects.update(last_error="sacct: connection refused")
+    assert "its accounting cannot be read." in " ".join(page_of(client, shifter, "/").split())
+    Collection.objects.update(collected_until=now, last_error="")
+    assert "No job failed in the last 24 hours" in page_of(client, shifter, "/")
+    assert f"Jobs of {read.cluster.name}" not in page_of(client, shifter, "/")

@@ -1,0 +1,132 @@
+"""The search box."""
+
+import re
+
+import pytest
+from django.db import connection
+from django.db.models import Q
+from django.utils import timezone
+
+from apps.archive.domain.search.word_index import index_batch
+from apps.jobs.domain.jobs import jobs_for_list, matches_host
+from apps.jobs.models import Job
+from tests.factories.jobs import failed, record, store
+from tests.pages import count_queries
+from tests.portal.shared_world import approver, dune, liaison, nova, now, shared_world, shifter, world
+
+__all__ = ["approver", "dune", "liaison", "nova", "now", "shared_world", "shifter", "world"]
+
+
+@pytest.mark.parametrize("words", ["4711", "NOVA-0001", "nova-0001", "rock muons", "samweb"])
+def test_search_goes_straight_to_the_only_thing_found(world, client, liaison, words):
+    client.force_login(liaison)
+    places = {"4711": f"/jobs/{world.job.pk}/", "samweb": "/services/samweb/"}
+    response = client.get("/find/", {"q": words})
+    assert response.headers["Location"] == places.get(words, "/requests/NOVA-0001/")
+
+
+def test_search_by_host_and_user_lists_jobs_and_leads_to_all(world, client, liaison):
+    store(world.job.cluster, failed(5, host="wn-0233"))
+    client.force_login(liaison)
+    page = client.get("/find/", {"q": "wn-0233"}).content.decode()
+    assert ">4711<" in page
+    assert 'href="/jobs/?host=wn-0233"' in page
+
+
+@pytest.fixture
+def array(world):
+    """Two tasks of an array, which ran on hosts with a domain."""
+    host = {"spool_id": "8443211", "host": "wn-0301.fnal.gov"}
+    return store(world.job.cluster, failed(1, job_id="8443211_1", **host), record(2, job_id="8443211_2", **host))
+
+
+@pytest.mark.parametrize("words", ["8443211", "wn-0301", "wn-0301.fnal.gov"])
+def test_search_finds_an_array_by_its_id_and_a_host_without_its_domain(array, client, liaison, other_liaison, words):
+    client.force_login(liaison)
+    html = client.get("/find/", {"q": words}).content.decode()
+    assert (">8443211_1<" in html, ">8443211_2<" in html) == (True, True)
+    name = "job" if words == "8443211" else "host"
+    assert f'<a href="/jobs/?{name}={words}">all</a>' in html
+    assert len(client.get("/jobs/", {name: words}).context["page"].rows) == 2
+    client.force_login(other_liaison)
+    assert "No results" in client.get("/find/", {"q": words}).content.decode()
+
+
+def test_search_finds_known_errors_and_their_jobs(world, now, client, liaison, other_liaison):
+    client.force_login(liaison)
+    html = client.get("/find/", {"q": "samweb-5"}).content.decode()
+    link = re.search(r'href="([^"]+)">SAMWEB-5XX</a>', html) or re.search(r"^(.*)$", "")
+    response = client.get("/find/", {"q": "SAMWEB-5XX"})
+    address = response.headers["Location"] if response.status_code == 302 else link[1].replace("&amp;", "&")
+    assert "4711" in client.get(address).content.decode()
+    client.force_login(other_liaison)
+    assert "4711" not in client.get("/find/", {"q": "samweb-5xx"}, follow=True).content.decode()
+
+
+@pytest.mark.parametrize("words", ["prod.fcl", "reco prod.fcl"])
+def test_search_finds_words_of_scripts(world, client, liaison, other_liaison, words):
+    index_batch(at=timezone.now())
+    client.force_login(liaison)
+    assert client.get("/find/", {"q": words}).headers["Location"] == f"/archive/{world.archived.pk}/"
+    client.force_login(other_liaison)
+    assert "No results" in client.get("/find/", {"q": words}).content.decode()
+
+
+def test_search_finds_an_archived_job_that_has_not_finished(world, client, liaison):
+    world.job.delete()
+    client.force_login(liaison)
+    assert client.get("/find/", {"q": "4711"}).headers["Location"] == f"/archive/{world.archived.pk}/"
+
+
+@pytest.mark.parametrize(
+    ("condition", "index"),
+    [(matches_host("wn-1"), "job_on_host"), (matches_host("wn-1.b"), "job_on_host"), (Q(spool_id="1"), "job_in_spool")],
+)
+def test_search_reads_jobs_by_an_index(world, shifter, condition, index):
+    other = {
+        "id": "n + 1000000",
+        "job_id": "'x' || n",
+        "spool_id": "(n / 20)::text",
+        "host": "'wn-' || n % 500 || '.fnal.gov'",
+        "ended_at": "ended_at - n * interval '1 s'",
+    }
+    columns = [f'"{column.column}"' for column in Job._meta.concrete_fields]
+    values = [other.get(column.strip('"'), column) for column in columns]
+    with connection.cursor() as cursor:
+        rows = f"SELECT {', '.join(values)} FROM jobs_job, generate_series(1, 20000) n"
+        cursor.execute(f"INSERT INTO jobs_job ({', '.join(columns)}) {rows}")
+        cursor.execute("ANALYZE jobs_job")
+    plan = jobs_for_list(shifter).filter(condition).order_by("-ended_at", "-pk")[:20].explain()
+    assert index in plan
+    assert "Seq Scan on jobs_job" not in plan
+
+
+def test_search_asks_no_more_for_more_jobs(world, client, shifter):
+    client.force_login(shifter)
+    counts = []
+    count_queries(client, "/find/?q=nothing")
+    for number in (2, 5):
+        for task in range(number):
+            store(world.job.cluster, failed(number * 10 + task, job_id=f"99_{number}{task}", spool_id="99"))
+        counts.append(count_queries(client, "/find/?q=99"))
+    assert counts[0] == counts[1]
+
+
+def test_search_shows_nothing_of_another_experiment(world, client, other_liaison):
+    client.force_login(other_liaison)
+    for words in ("4711", "NOVA-0001", "rock muons", "wn-0233"):
+        assert "No results" in client.get("/find/", {"q": words}).content.decode()
+
+
+@pytest.mark.parametrize("words", ["", " ", "'; drop table", "%", "a" * 5000, "<script>"])
+def test_search_takes_any_words(world, client, shifter, words):
+    client.force_login(shifter)
+    response = client.get("/find/", {"q": words})
+    assert response.status_code in (200, 302)
+    assert "<script>alert" not in response.content.decode()
+
+
+@pytest.mark.parametrize("path", ["/find/?q=%00", "/requests/NOVA%00/", "/jobs/?user=%00", "/archive/?job=a%00b"])
+def test_nul_in_an_address_is_refused(client, shifter, path):
+    client.force_login(shifter)
+    assert client.get(path).status_code == 400
