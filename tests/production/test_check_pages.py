@@ -5,19 +5,24 @@ from datetime import timedelta
 
 import pytest
 from django.urls import reverse
+from django.utils import timezone
 
 from apps.core.domain.events import events_of
 from apps.production.domain.checks import Finding, Fix, Severity
 from apps.production.domain.checks.report import CheckReport
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.estimates.figures import NO_ESTIMATE
-from apps.production.domain.lifecycle.moves import check_request
+from apps.production.domain.lifecycle.moves import SERVICES, check_request
 from apps.production.domain.requests.drafts import save_draft
+from apps.production.enums import Verb
 from apps.production.models import Request
 from apps.production.web.forms.request import typed
 from apps.production.web.templatetags.requests import places
+from apps.statusboard.domain.incidents import open_incident
+from apps.statusboard.enums import State
 from tests.factories.history import history
 from tests.factories.requests import AT, S, content, draft, request_in, stage
+from tests.factories.statusboard import service
 from tests.pages import text_of
 
 NEW, NEW_CHECK = "/requests/new/", "/requests/new/check/"
@@ -189,6 +194,34 @@ def test_the_same_said_of_several_stages_is_one_line(nova, approver, form, brows
     assert text.count("The first stage uses v09_72.") == 1
     assert "stages 2–3 › release" in text
     assert "completed the checks, with 2 warnings" in text
+
+
+def test_warnings_about_services_at_submission_are_counted_apart(nova, approver, shifter, form):
+    """Their messages no longer hold, but the activity counts them too."""
+    now = timezone.now()
+    samweb = service("samweb", now)
+    open_incident(service=samweb, state=State.DOWN, title="503", by=shifter, at=now, started_at=now)
+    stages = (stage("generation", services=("samweb",)), stage("simulation", release="v09_73"))
+    form.post(NEW, post_of(content(stages=stages), experiment="NOVA", do="submit"))
+    obj = Request.objects.get()
+    check_request(request=obj, at=now)
+    SERVICES[Verb.REQUEST_CHANGES](request=obj, by=approver, at=now, reason="Another release.")
+    text = text_of(form.get(obj.get_absolute_url()))
+    assert "completed the checks, with 2 warnings" in text
+    assert "1 warning of the checks" in text
+    assert "1 warning · 1 about services at that time · at submission" in text
+
+
+def test_request_with_warnings_about_services_alone_did_not_pass_without_warnings(nova, approver, shifter, form):
+    now = timezone.now()
+    open_incident(service=service("samweb", now), state=State.DOWN, title="503", by=shifter, at=now, started_at=now)
+    form.post(NEW, post_of(content(stages=(stage("reco", services=("samweb",)),)), experiment="NOVA", do="submit"))
+    obj = Request.objects.get()
+    check_request(request=obj, at=now)
+    SERVICES[Verb.REQUEST_CHANGES](request=obj, by=approver, at=now, reason="Another release.")
+    text = text_of(form.get(obj.get_absolute_url()))
+    assert "no other warning · 1 about services at that time" in text
+    assert "passed all checks without warnings" not in text
 
 
 @pytest.mark.parametrize(

@@ -100,12 +100,16 @@ def check_report(
 
 @dataclass(frozen=True)
 class Warnings:
-    """The warnings of a request: rule, severity, path and message of each; as of now, or those at its submission."""
+    """The warnings of a request: rule, severity, path and message of each; as of now, or those at its submission.
+
+    `outdated` counts those at submission that were about the services and downtimes of that time.
+    """
 
     at: datetime
     warnings: list[dict[str, str]]
     count: int
     is_current: bool = False
+    outdated: int = 0
 
     @property
     def groups(self) -> list[tuple[str, str, list[str]]]:
@@ -132,6 +136,8 @@ def warnings_at_submission(events: Iterable[Event]) -> Warnings | None:
     """Return the warnings that a request was submitted with, without those that were about a time now past."""
     for event in reversed(list(events)):
         if event.kind in {"request.pass", "request.submit"} and "checks" in event.data:
-            kept = [one for one in event.data["checks"] if one["rule"] not in PASSING]
-            return Warnings(event.at, kept, event.data["checks_count"] - len(event.data["checks"]) + len(kept))
+            warnings = event.data["checks"]
+            lasting = [warning for warning in warnings if warning["rule"] not in PASSING]
+            outdated = len(warnings) - len(lasting)
+            return Warnings(event.at, lasting, event.data["checks_count"] - outdated, outdated=outdated)
     return None
