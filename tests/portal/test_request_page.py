@@ -15,6 +15,7 @@ from apps.statusboard.domain.incidents import open_incident
 from apps.statusboard.enums import State
 from tests.factories.requests import AT, LATER, request_in, stage
 from tests.factories.statusboard import service
+from tests.pages import text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -120,3 +121,10 @@ def test_use_within_a_tenth_of_the_estimate_is_not_marked():
     assert not Use("Disk", "size", 100, 109).is_over
     assert Use("Disk", "size", 100, 111).is_over
     assert not Use("Disk", "size", None, 111).is_over
+
+
+@pytest.mark.parametrize("state", ["queued", "running"])
+def test_end_that_no_worker_has_computed_yet_is_being_computed(made, client, liaison, state):
+    request = made(state)
+    client.force_login(liaison)
+    assert "Expected end unknown: it is being computed." in text_of(client.get(request.get_absolute_url()))

@@ -122,11 +122,11 @@ class RequestNow:
 
     @property
     def forecast(self) -> Forecast:
-        """Return the stored forecast, which all pages show; without one, why there is none."""
-        return forecast_of(self.request) or computed_forecast(self, at=None)
+        """Return the stored forecast, which all pages show; a worker computes it after each move of the request."""
+        return forecast_of(self.request) or Forecast(basis="it is being computed", part_done=self.part_done)
 
 
-def computed_forecast(now: RequestNow, *, at: datetime | None) -> Forecast:
+def computed_forecast(now: RequestNow, *, at: datetime) -> Forecast:
     """Return the forecast of a running request by its progress."""
     expected, stages = now.expected, {one.row.stage: one.expected for one in now.stages}
     if expected.at is None or expected.early is None or expected.late is None:
