@@ -144,7 +144,8 @@ def test_proposal_is_shown_with_its_preview_and_approved(client, harvested, shif
     assert client.post(decide, {"do": "approve"}).status_code == 403
     client.force_login(approver)
     assert "Approve</button>" in client.get(address).content.decode()
-    client.post(decide, {"do": "reject"})
+    rejected = client.post(decide, {"do": "reject"}, follow=True).content.decode()
+    assert ">Enter a reason. The author of the proposal will read it." in rejected
     assert KnownErrorChange.objects.get(pk=change.pk).state == "proposed"
     client.post(decide, {"do": "approve"})
     assert KnownError.objects.get(pk="GEO-GONE").version == 1

@@ -118,6 +118,7 @@ def test_catalogue_is_compiled_once_per_version(change):
 @pytest.mark.parametrize(
     ("values", "field", "why"),
     [
+        ({"regex": "(a"}, "regex", "does not compile in RE2: missing ): (a."),
         ({"regex": "(a)\\1"}, "regex", "does not compile in RE2: invalid escape sequence: \\1 (RE2 has no lookaround"),
         ({"regex": "(?=geometry)"}, "regex", "RE2 has no lookaround"),
         ({"regex": "elsewhere"}, "regex", "does not match its example"),
@@ -139,7 +140,7 @@ def test_change_needs_a_reason_a_difference_and_the_version_seen(change):
     change(**NEW)
     with pytest.raises(InvalidFields, match="Nothing has changed"):
         change(**NEW)
-    with pytest.raises(InvalidFields, match="Say why"):
+    with pytest.raises(InvalidFields, match="Enter a reason"):
         change(reason=" ", title="Other")
     with pytest.raises(StaleState):
         change(base=0, title="Other")
@@ -155,7 +156,7 @@ def test_shifters_and_liaisons_propose_and_approvers_decide(change, approver, sh
     assert (decided.state, decided.version, decided.decided_by) == (ChangeState.APPLIED, 1, str(approver))
     assert values_of(KnownError.objects.get(pk="GEO-GONE")) == decided.values
     other = change(by=liaison, title="Other")
-    with pytest.raises(InvalidFields, match="Say why"):
+    with pytest.raises(InvalidFields, match="Enter a reason"):
         decide_change(change=other, approve=False, by=approver, at=at)
     decide_change(change=other, approve=False, by=approver, at=at, reason="The title is fine.")
     with pytest.raises(InvalidTransition):

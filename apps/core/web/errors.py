@@ -26,5 +26,13 @@ class show_errors:  # noqa: N801 -- as contextlib.suppress
             for name, problems in error.problems.items():
                 self.form.add_error(name if name in self.form.fields else None, problems)
         else:
-            messages.error(self.request, str(error))
+            messages.error(self.request, _text_of(error))
         return True
+
+
+def _text_of(error: DomainError) -> str:
+    """Return the text of an error; with a single field, it is clear without the name that the code has for it."""
+    if isinstance(error, InvalidFields) and len(error.problems) == 1:
+        [problems] = error.problems.values()
+        return " ".join(problems)
+    return str(error)

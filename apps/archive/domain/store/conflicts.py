@@ -128,7 +128,7 @@ def choose_capture(*, job: ArchivedJob, conflict_version: int, reason: str, by: 
     if chosen.chosen_at:
         raise InvalidTransition("This capture is in use already.")
     if not reason.strip():
-        raise InvalidFields({"reason": ["Say why this capture is the right one."]})
+        raise InvalidFields({"reason": ["Enter why this capture is the right one."]})
 
     for capture in captures:
         capture.conflict_version += 1

@@ -133,7 +133,7 @@ def submit_change(
     _check_experiment(values, old, by)
     row = checked_row(known_error, (values_of(old) if old else {}) | dict(values), by=by)
     if not reason.strip():
-        raise InvalidFields({"reason": ["Say why. The next shift will read it."]})
+        raise InvalidFields({"reason": ["Enter a reason. The next shift will read it."]})
     if old and values_of(old) == values_of(row):
         raise InvalidFields({"reason": ["Nothing has changed."]})
     change = KnownErrorChange(
@@ -193,7 +193,7 @@ def decide_change(
     if not may_edit_catalogue(by):
         raise NotAllowed("Only approvers and admins of the OPG can decide on proposals.")
     if not approve and not reason.strip():
-        raise InvalidFields({"reason": ["Say why. The author of the proposal will read it."]})
+        raise InvalidFields({"reason": ["Enter a reason. The author of the proposal will read it."]})
     _lock_catalogue()
     decided: dict[str, Any] = {"decided_by": str(by)[:150], "decided_at": at, "decision": reason.strip()}
     if approve:

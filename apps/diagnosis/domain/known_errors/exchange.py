@@ -66,7 +66,7 @@ def import_known_errors(*, text: str, by: Principal, at: datetime, reason: str, 
     parsed = parse_yaml(text)
     done = Imported(faults=list(parsed.faults))
     if not reason.strip() and not dry_run:
-        done.faults.append(Fault(0, "Say why. The next shift will read it."))
+        done.faults.append(Fault(0, "Enter a reason. The next shift will read it."))
     entries = parsed.data.get(HEAD) if isinstance(parsed.data, dict) else None
     if not isinstance(entries, list):
         if parsed.data is not None:

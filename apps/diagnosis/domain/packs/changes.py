@@ -62,7 +62,7 @@ def propose_pack(*, text: str, by: Principal, at: datetime, reason: str) -> Expe
     pack = checked_pack(text, by=by)
     assert pack.experiment  # noqa: S101  a pack without faults has one
     if not reason.strip():
-        raise InvalidFields({"reason": ["Say why. The approver will read it."]})
+        raise InvalidFields({"reason": ["Enter a reason. The approver will read it."]})
     experiment = Experiment.objects.select_for_update().get(pk=pack.experiment.pk)
     newest = ExperimentPack.objects.filter(experiment=experiment).order_by("-version").first()
     if newest and newest.text == text and newest.state != ChangeState.REJECTED:
@@ -102,7 +102,7 @@ def decide_pack(
     if not may_edit_catalogue(by):
         raise NotAllowed("Only approvers and admins of the OPG can decide on packs.")
     if not approve and not reason.strip():
-        raise InvalidFields({"reason": ["Say why. The author of the pack will read it."]})
+        raise InvalidFields({"reason": ["Enter a reason. The author of the pack will read it."]})
     experiment = Experiment.objects.select_for_update().get(pk=proposed.experiment_id)
     decided: dict[str, Any] = {"decided_by": str(by)[:150], "decided_at": at, "decision": reason.strip()}
     if approve:
