@@ -70,15 +70,19 @@ WAY_TO_QUEUE = [
     (Verb.QUEUE, S.QUEUED, PORTAL),
 ]
 STATES_TO_QUEUE = [state for _, state, _ in WAY_TO_QUEUE]
+#: The way of a queued request to its review, in the same form.
+WAY_TO_REVIEW = [
+    (Verb.START, S.RUNNING, "approver"),
+    (Verb.COMPLETE, S.COMPLETING, "approver"),
+    (Verb.REVIEW, S.DATA_QUALITY, "approver"),
+]
+STATES_TO_REVIEW = [state for _, state, _ in WAY_TO_REVIEW]
 #: How a request gets into the other states: the state before, the verb, and who makes the move.
 WAYS = {
     S.CHANGES_REQUESTED: (S.AWAITING_APPROVAL, Verb.REQUEST_CHANGES, "approver"),
     S.REJECTED: (S.AWAITING_APPROVAL, Verb.REJECT, "approver"),
     S.TESTING: (S.QUEUED, Verb.TEST, "approver"),
-    S.RUNNING: (S.QUEUED, Verb.START, "approver"),
     S.ON_HOLD: (S.RUNNING, Verb.HOLD, "approver"),
-    S.COMPLETING: (S.RUNNING, Verb.COMPLETE, "approver"),
-    S.DATA_QUALITY: (S.COMPLETING, Verb.REVIEW, "approver"),
     S.DONE: (S.DATA_QUALITY, Verb.DONE, "approver"),
     S.DONE_PARTIAL: (S.DATA_QUALITY, Verb.DONE_PARTIAL, "approver"),
     S.CANCELLED: (S.DRAFT, Verb.CANCEL, "requester"),
@@ -89,7 +93,7 @@ WAIVED = "Looked at by hand."
 
 
 def request_in(state: str, *, by, experiment, approver, later: datetime = LATER, **changes: object) -> Request:
-    """A request in this state since `later`: into the queue by its rows, from there by the services.
+    """A request in this state since `later`: as far as its review by its rows, from there by the services.
 
     The checks do not run, so their warnings are in no event, and an approver signs, whatever groups a rule names.
     Where that matters, use `request_moved_to`; `tests/production/test_factories.py` compares what both leave.
@@ -101,7 +105,7 @@ def request_in(state: str, *, by, experiment, approver, later: datetime = LATER,
 def request_moved_to(state: str, *, by, experiment, approver, later: datetime = LATER, **changes: object) -> Request:
     """A request brought to this state by the services alone."""
     people = {"by": by, "experiment": experiment, "approver": approver}
-    return _bring_to(S(state), _move_to_queue, _waive_one_by_one, **people, at=later, **changes)
+    return _bring_to(S(state), _move, _waive_one_by_one, **people, at=later, **changes)
 
 
 def _bring_to(
@@ -130,7 +134,11 @@ def _bring_to(
 
 @transaction.atomic
 def _insert(state: RequestState, *, by, experiment, approver=None, at: datetime = LATER, **changes: object) -> Request:
-    """Write the rows that `create_draft` and the moves into the queue leave; `at` is when the moves were made."""
+    """Write the rows that `create_draft` and the moves to the state leave; `at` is when the moves were made."""
+    if state in STATES_TO_REVIEW:
+        request = _insert(S.QUEUED, by=by, experiment=experiment, approver=approver, at=at, **changes)
+        _write_production(request, state, approver, at=at)
+        return request
     assert is_liaison(by, experiment.pk)
     request_content = content(**changes)
     moves = WAY_TO_QUEUE[: STATES_TO_QUEUE.index(state) + 1] if state != S.DRAFT else []
@@ -175,9 +183,25 @@ def _insert(state: RequestState, *, by, experiment, approver=None, at: datetime 
     if state in SCORED:
         update_entry(request=request, at=at)
     created = new_event(kind="request.created", target=request, by=by, at=AT, new=S.DRAFT)
-    moved = _events_of(request, moves, people={"requester": by, "approver": approver}, at=at)
+    checked = {"checks": [], "checks_count": 0}
+    ranks = {"rank_old": None, "rank_new": rank_of(request)}
+    data = {Verb.SUBMIT: checked, Verb.PASS: checked, Verb.QUEUE: ranks}
+    people = {"requester": by, "approver": approver}
+    moved = _events_of(request, moves, old=S.DRAFT, people=people, at=at, data=data)
     publish_all(events=[created, *moved])
     return request
+
+
+def _write_production(request: Request, state: RequestState, approver, *, at: datetime) -> None:
+    """Write what the moves of a queued request as far as the state leave."""
+    moves = WAY_TO_REVIEW[: STATES_TO_REVIEW.index(state) + 1]
+    rank_before = rank_of(request)
+    request.state, request.version, request.work_began_at = state, request.version + len(moves), at
+    request.save(update_fields=["state", "version", "work_began_at"])
+    update_entry(request=request, at=at)
+    ranks = {"rank_old": rank_before, "rank_new": rank_of(request)}
+    events = _events_of(request, moves, old=S.QUEUED, people={"approver": approver}, at=at, data={Verb.START: ranks})
+    publish_all(events=events)
 
 
 def _insert_stages(request: Request, request_content: RequestContent) -> tuple[StageContent, ...]:
@@ -193,13 +217,10 @@ def _insert_stages(request: Request, request_content: RequestContent) -> tuple[S
     )
 
 
-def _events_of(request: Request, moves: list[tuple], *, people: dict, at: datetime) -> list[Event]:
-    data = {
-        Verb.SUBMIT: {"checks": [], "checks_count": 0},
-        Verb.PASS: {"checks": [], "checks_count": 0},
-        Verb.QUEUE: {"rank_old": None, "rank_new": rank_of(request)},
-    }
-    events, old = [], S.DRAFT
+def _events_of(
+    request: Request, moves: list[tuple], *, old: RequestState, people: dict, at: datetime, data: dict[Verb, dict]
+) -> list[Event]:
+    events = []
     for verb, new, who in moves:
         reason = REASON if who in people else ""
         event = new_event(
@@ -217,8 +238,13 @@ def _events_of(request: Request, moves: list[tuple], *, people: dict, at: dateti
     return events
 
 
-def _move_to_queue(state: RequestState, *, by, experiment, approver, at: datetime, **changes: object) -> Request:
-    """Create a draft and make its moves on the way into the queue."""
+def _move(state: RequestState, *, by, experiment, approver, at: datetime, **changes: object) -> Request:
+    """Create a draft and make its moves as far as the state."""
+    if state in STATES_TO_REVIEW:
+        request = _move(S.QUEUED, by=by, experiment=experiment, approver=approver, at=at, **changes)
+        for verb, _, _ in WAY_TO_REVIEW[: STATES_TO_REVIEW.index(state) + 1]:
+            SERVICES[verb](request=request, by=approver, at=at, reason=REASON)
+        return request
     request = create_draft(experiment=experiment, content=content(**changes), by=by, at=AT)
     if state == S.DRAFT:
         return request
