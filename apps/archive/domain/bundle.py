@@ -1,6 +1,5 @@
 """Scripts and environments of many jobs as one tar, streamed."""
 
-import tarfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC
 
@@ -9,6 +8,7 @@ from apps.archive.domain.store.contents import DamagedContent, read_blob
 from apps.archive.models import ArchivedJob, Blob
 from apps.archive.permissions import sees_environment
 from apps.core.domain.tables import tsv
+from apps.core.domain.tar import TarMember, write_tar
 from apps.core.errors import DomainError
 
 MOST_JOBS = 1_000
@@ -48,24 +48,28 @@ def _sizes_of(keys: Collection[int]) -> dict[int, int]:
 
 
 def tar_of(jobs: Sequence[ArchivedJob], *, user: User) -> Iterator[bytes]:
-    """Yield a tar of a directory for each job, and `jobs.tsv` with what is known of them.
+    """Return the chunks of a tar of a directory for each job, and `jobs.tsv` with what is known of them.
 
     Environments are in it where the user may see them. A damaged content is left out, and `jobs.tsv` says so. Few
     contents are in memory at a time, however slowly the client reads.
     """
+    return write_tar(_members(jobs, user))
+
+
+def _members(jobs: Sequence[ArchivedJob], user: User) -> Iterator[TarMember]:
     rows: list[tuple[str, ...]] = [(*_COLUMNS, "damaged")]
     for job, contents in _with_contents(jobs, user):
         damaged = []
+        submitted_at = int(job.submitted_at.timestamp())
         for kind, blob in contents.items():
             try:
                 content = read_blob(blob)
             except DamagedContent:
                 damaged.append(kind)
             else:
-                yield _member(f"{directory_of(job)}/{kind}", content, job)
+                yield TarMember(f"{directory_of(job)}/{kind}", content, modified_at=submitted_at)
         rows.append((*_facts(job), " ".join(damaged)))
-    yield _member("jobs.tsv", tsv(rows).encode(), None)
-    yield bytes(2 * tarfile.BLOCKSIZE)  # the end of a tar
+    yield TarMember("jobs.tsv", tsv(rows).encode())
 
 
 def directory_of(job: ArchivedJob) -> str:
@@ -113,14 +117,6 @@ def _keys(job: ArchivedJob, user: User) -> dict[str, int]:
         if job.description_id:
             keys["description"] = job.description_id
     return keys
-
-
-def _member(name: str, content: bytes, job: ArchivedJob | None) -> bytes:
-    """Return a file as it stands in a tar: header, content, and zeros up to a whole block."""
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = len(content), 0o644
-    entry.mtime = int(job.submitted_at.timestamp()) if job else 0
-    return b"".join((entry.tobuf(), content, bytes(-len(content) % tarfile.BLOCKSIZE)))
 
 
 def _facts(job: ArchivedJob) -> tuple[str, ...]:

@@ -1,12 +1,11 @@
 """The scripts of a request as one tar, to be submitted to a Slurm by hand."""
 
-import io
 import shlex
-import tarfile
 from datetime import datetime
 
 from apps.clusters.schedulers.base import BatchJob
 from apps.clusters.schedulers.slurm.submission import options_of
+from apps.core.domain.tar import TarMember, write_tar
 from apps.core.errors import InvalidFields
 from apps.production.domain.content.scan import scan_of
 from apps.production.domain.content.stages import content_of
@@ -39,15 +38,16 @@ def write_bundle(*, request: Request, at: datetime) -> bytes:
     files = {_script_name(plan): write_script(plan, first=None) for plan in plans}
     files["submit.sh"] = _submit_script(plans)
     files["README"] = _README.format(key=request.key, title=" ".join(request.title.split()))
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        for name, text in files.items():
-            content = text.encode()
-            member = tarfile.TarInfo(f"{request.key}/{name}")
-            member.size, member.mtime = len(content), int(at.timestamp())
-            member.mode = 0o755 if name.endswith(".sh") else 0o644
-            tar.addfile(member, io.BytesIO(content))
-    return packed.getvalue()
+    members = (
+        TarMember(
+            f"{request.key}/{name}",
+            text.encode(),
+            mode=0o755 if name.endswith(".sh") else 0o644,
+            modified_at=int(at.timestamp()),
+        )
+        for name, text in files.items()
+    )
+    return b"".join(write_tar(members))
 
 
 def _plans(request: Request) -> list[StagePlan]:

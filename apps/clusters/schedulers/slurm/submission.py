@@ -1,16 +1,13 @@
 """Submit jobs to Slurm with sbatch, find, hold and cancel them."""
 
-import io
 import math
 import re
 import shlex
-import tarfile
 import tempfile
-from collections.abc import Mapping
-from typing import IO
 
 from apps.clusters.schedulers.base import BatchJob, OwnedJob, SchedulerError, SubmissionRefused
 from apps.clusters.schedulers.commands import CommandFailed, Commands
+from apps.core.domain.tar import TarMember, write_tar
 
 LOOK_BACK = "now-30days"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -105,7 +102,9 @@ def submit_as_owner(commands: Commands, command: list[str], job: OwnedJob) -> st
     words = [word.replace("{user}", job.owner) if word == "{user}" else word for word in command]
     try:
         with tempfile.TemporaryFile() as content:
-            _pack(content, {"script.sh": job.script, "environment": job.environment})
+            files = {"script.sh": job.script, "environment": job.environment}
+            content.writelines(write_tar(TarMember(name, data, mode=0o600) for name, data in files.items()))
+            content.seek(0)
             said = commands.submit_by([*words, *_owned_options(job), "--", *job.arguments], content=content)
     except CommandFailed as error:
         raise _refused(error) from error
@@ -136,15 +135,6 @@ def _is_there(commands: Commands, job_id: str) -> bool:
         if _ENDED.search(error.stderr):
             return False
         raise
-
-
-def _pack(content: IO[bytes], files: Mapping[str, bytes]) -> None:
-    with tarfile.open(fileobj=content, mode="w") as tar:
-        for name, data in files.items():
-            member = tarfile.TarInfo(name)
-            member.size, member.mode = len(data), 0o600
-            tar.addfile(member, io.BytesIO(data))
-    content.seek(0)
 
 
 def find_submitted(commands: Commands, name: str) -> str | None:

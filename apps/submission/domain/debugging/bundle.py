@@ -1,10 +1,8 @@
 """A debug re-run as one tar: for jobs that the portal did not submit, from their archived script and environment."""
 
-import io
 import math
 import re
 import shlex
-import tarfile
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -14,6 +12,7 @@ from apps.archive.domain.store.contents import DamagedContent, archived_job_for,
 from apps.archive.models import ArchivedJob
 from apps.archive.permissions import sees_environment
 from apps.clusters.schedulers.environment import variables_in
+from apps.core.domain.tar import TarMember, write_tar
 from apps.core.errors import InvalidTransition, NotAllowed
 from apps.jobs.enums import DEBUG_STAGE
 from apps.jobs.models import Job
@@ -124,11 +123,16 @@ def _submit_script(job: Job, archived: ArchivedJob, profile: DebugProfile) -> st
 
 
 def tar_of(directory: str, files: Iterable[tuple[str, bytes]], at: datetime) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        for name, content in files:
-            member = tarfile.TarInfo(f"{directory}/{name}")
-            member.size, member.mtime = len(content), int(at.timestamp())
-            member.mode = 0o755 if name.endswith(".sh") else 0o600 if name == "environment" else 0o644
-            tar.addfile(member, io.BytesIO(content))
-    return packed.getvalue()
+    """Return a tar of files in one directory."""
+    modified_at = int(at.timestamp())
+    members = (TarMember(f"{directory}/{name}", content, _mode_of(name), modified_at) for name, content in files)
+    return b"".join(write_tar(members))
+
+
+def _mode_of(name: str) -> int:
+    """Return the permissions of a file: scripts can be run, only the owner reads an environment."""
+    if name.endswith(".sh"):
+        return 0o755
+    if name == "environment":
+        return 0o600
+    return 0o644
