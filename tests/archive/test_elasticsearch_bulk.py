@@ -2,8 +2,12 @@
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
+from elastic_transport import ApiResponseMeta, BaseNode, HttpHeaders
+from elasticsearch import Elasticsearch
+from elasticsearch.helpers import actions, streaming_bulk
 
 from apps.archive.sinks.base import SinkUnavailable
 from apps.archive.sinks.elasticsearch.bulk import Bulk, Operation, Refusal
@@ -172,3 +176,85 @@ def test_more_than_the_server_takes_is_not_sent(bulk, server):
     assert refused == {1: "1,001 bytes; the server takes 1,000 at once"}
     assert len(server.kept) == 29
     assert max(server.sizes) < 15
+
+
+class HelperOfTheClient:
+    """`streaming_bulk` with its own retries, in front of the same server: why the sink does not use it.
+
+    It knows neither how large the refused request was nor what the server said, and repeats it as it was.
+    """
+
+    def __init__(self, server, waits, monkeypatch):
+        monkeypatch.setattr(actions, "time", SimpleNamespace(sleep=waits.append))
+
+        class Node(BaseNode):
+            def perform_request(self, method, target, body=None, headers=None, request_timeout=None):
+                status, answer = 200, {}
+                try:
+                    answer = server.send(b"\n".join(body.splitlines()[1::2]))
+                except Refusal as refusal:
+                    status, answer = refusal.status, {"error": refusal.error, "status": refusal.status}
+                headers = HttpHeaders({"content-type": "application/json", "x-elastic-product": "Elasticsearch"})
+                meta = ApiResponseMeta(status, "1.1", headers, 0.0, self.config)
+                return SimpleNamespace(meta=meta, body=json.dumps(answer).encode())
+
+        self._client = Elasticsearch("http://127.0.0.1:9", node_class=Node, max_retries=0)
+
+    def write(self, documents):
+        """Return how many documents are reported as refused."""
+        results = streaming_bulk(
+            self._client,
+            documents,
+            raise_on_error=False,
+            raise_on_exception=False,
+            max_retries=8,
+            initial_backoff=0.1,
+            max_backoff=2.0,
+        )
+        return sum(not is_kept for is_kept, _ in results)
+
+
+@pytest.fixture
+def helper(server, waits, monkeypatch):
+    return HelperOfTheClient(server, waits, monkeypatch)
+
+
+def documents(count):
+    return [{"_index": "jobs", "_source": {"id": number}} for number in range(count)]
+
+
+def test_helper_of_the_client_never_sends_smaller_requests(helper, server):
+    def at_most_100(numbers):
+        if len(numbers) > 100:
+            raise Refusal(429, BUSY)
+
+    server.refuse = at_most_100
+    assert helper.write(documents(500)) == 500
+    assert server.sizes == [500] * 9
+    assert server.kept == []
+
+
+def test_helper_of_the_client_gives_up_although_documents_are_taken(helper, server):
+    server.verdict = lambda number: (201, {}) if number == len(server.kept) else (429, BUSY)
+    assert helper.write(documents(100)) == 91
+    assert server.kept == list(range(9))
+
+
+@pytest.mark.parametrize("status", [400, 413])
+def test_helper_of_the_client_refuses_all_for_the_one_that_spoils_a_request(helper, server, status):
+    def without_13(numbers):
+        if 13 in numbers:
+            raise Refusal(status, {"type": "bad", "reason": "unlucky"})
+
+    server.refuse = without_13
+    assert helper.write(documents(100)) == 100
+    assert server.kept == []
+
+
+def test_helper_of_the_client_waits_for_one_that_can_never_fit(helper, server, waits):
+    def too_large(_):
+        raise Refusal(429, {"type": "circuit_breaking_exception", "reason": "Data too large", "bytes_limit": 1})
+
+    server.refuse = too_large
+    assert helper.write(documents(1)) == 1
+    assert sum(waits) > 5

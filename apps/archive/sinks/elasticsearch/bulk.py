@@ -46,7 +46,11 @@ Send = Callable[[bytes], Mapping[str, Any]]
 
 
 class Bulk:
-    """Remembers from one call to the next how much the server takes at once."""
+    """Remembers from one call to the next how much the server takes at once.
+
+    `elasticsearch.helpers.streaming_bulk` cannot do this: it repeats a request that was refused as it was, and gives
+    up after a fixed number of attempts. The tests of this module compare the two.
+    """
 
     def __init__(self, send: Send, *, wait: Callable[[float], None] = time.sleep) -> None:
         self._send = send
