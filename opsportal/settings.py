@@ -182,7 +182,6 @@ TEMPLATES = [
                 "day_marks": "apps.statusboard.web.templatetags.day_marks",
                 "discussion": "apps.production.web.templatetags.discussion",
                 "estimates": "apps.production.web.templatetags.estimates",
-                "pins": "apps.archive.web.templatetags.pins",
                 "progress": "apps.progress.web.templatetags.progress",
                 "quality": "apps.quality.web.templatetags.quality",
                 "queue": "apps.production.web.templatetags.queue",

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from apps.accounts.models import Experiment
-from apps.archive.domain.described import send_described
+from apps.archive.domain.sinks import send_described
 from apps.archive.domain.store.contents import CLOCK_TOLERANCE, archived_jobs_for
 from apps.archive.models import ArchivedJob
 from apps.clusters.domain import adapter_of

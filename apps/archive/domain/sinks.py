@@ -1,6 +1,6 @@
 """The state of each sink: backlog, refused jobs, and handling of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,9 @@ from django.db.models import Count, Exists, F, Func, IntegerField, Min, OuterRef
 
 from apps.accounts.models import Principal
 from apps.archive.domain.intake import wake_workers
-from apps.archive.models import IntakeBatch, RefusedJob, SinkDelivery, SinkState
+from apps.archive.domain.store import backfill
+from apps.archive.models import ArchivedJob, IntakeBatch, RefusedJob, SinkDelivery, SinkState
+from apps.archive.wire.batches import pack
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidTransition
 
@@ -75,6 +77,31 @@ def queue_again(sink: SinkState, batches: Sequence[IntakeBatch]) -> None:
         batch.routed = True
     IntakeBatch.objects.bulk_create(batches)
     SinkDelivery.objects.bulk_create(SinkDelivery(batch=batch, sink=sink) for batch in batches)
+
+
+@transaction.atomic
+def send_described(*, archived: Collection[int]) -> None:
+    """Queue archived jobs again for the sinks that show the user, account and name, which are known now.
+
+    `archived` are their primary keys.
+    """
+    sinks = SinkState.objects.filter(wants_described=True, url__in=settings.ARCHIVE_SINKS)
+    if not archived or not sinks:
+        return
+    for batch in backfill.batches(ArchivedJob.objects.filter(pk__in=archived).order_by("pk")):
+        if not batch.jobs:
+            continue
+        facts = {
+            "cluster": batch.jobs[0].cluster,
+            "host": "portal",
+            "jobs": len(batch.jobs),
+            "size_bytes": sum(job.size_bytes for job in batch.jobs),
+            "captured_at": min(job.captured_at for job in batch.jobs),
+            "data": pack(batch.jobs),
+        }
+        for sink in sinks:
+            queue_again(sink, [IntakeBatch(**facts)])
+    wake_workers()
 
 
 def drop_delivered(batches: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.archive.domain.bundle import MOST_JOBS, safe_name
 from apps.archive.domain.differences import difference, last_success
-from apps.archive.domain.retention import pin_job, unpin_job
+from apps.archive.domain.retention import may_pin, pin_job, unpin_job
 from apps.archive.domain.search.search import TooWide, hits_in
 from apps.archive.domain.search.word_index import jobs_waiting
 from apps.archive.domain.store.conflicts import captures_of, choose_capture, unstored_captures
@@ -25,7 +25,7 @@ from apps.archive.domain.store.contents import (
     shown_script,
 )
 from apps.archive.filters import LONGEST_LINE, ArchivedJobs
-from apps.archive.models import ArchivedJob, Blob
+from apps.archive.models import ArchivedJob, Blob, Pin
 from apps.archive.permissions import may_choose_capture, sees_environment
 from apps.archive.web.downloads import asked, chosen_jobs, selected_jobs, tar_response
 from apps.archive.web.forms import CaptureChoiceForm, OtherJobForm, PinForm
@@ -72,6 +72,9 @@ def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         "environment": shown_environment(archived) if sees else None,
         "success": last_success(archived, user=request.user),
         "form": _compare_form(archived),
+        "pin": Pin.objects.filter(job=archived).first(),
+        "may_pin": may_pin(request.user, archived),
+        "pin_form": PinForm(),
     }
     if archived.conflict:
         context |= _captures(request, archived)

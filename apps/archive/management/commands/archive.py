@@ -8,7 +8,7 @@ from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -30,7 +30,6 @@ from apps.archive.domain.store.contents import (
     wrong_sizes,
 )
 from apps.archive.domain.verification import Finding, Kind, check_copies
-from apps.archive.management.times import time_text, to_time
 from apps.archive.models import RefusedJob, SinkState
 from apps.archive.sinks.base import BadSink, Sink, SinkUnavailable, write_all
 from apps.archive.sinks.registry import open_sink
@@ -40,6 +39,17 @@ from apps.core.errors import DomainError
 
 _PROGRESS_SECONDS = 5.0
 _EXPIRY_BATCHES = 1_000
+
+
+def to_time(text: str) -> datetime:
+    """Read a time in ISO 8601; one without a zone is in UTC. Raises `ValueError`."""
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def time_text(moment: datetime) -> str:
+    """Return a time in ISO 8601, in UTC."""
+    return moment.astimezone(UTC).isoformat()
 
 
 class Command(BaseCommand):
