@@ -59,6 +59,7 @@ def tar_of(jobs: Sequence[ArchivedJob], *, user: User) -> Iterator[bytes]:
 def _members(jobs: Sequence[ArchivedJob], user: User) -> Iterator[TarMember]:
     rows: list[tuple[str, ...]] = [(*_COLUMNS, "damaged")]
     for job, contents in _with_contents(jobs, user):
+        directory = directory_of(job)
         damaged = []
         submitted_at = int(job.submitted_at.timestamp())
         for kind, blob in contents.items():
@@ -67,8 +68,23 @@ def _members(jobs: Sequence[ArchivedJob], user: User) -> Iterator[TarMember]:
             except DamagedContent:
                 damaged.append(kind)
             else:
-                yield TarMember(f"{directory_of(job)}/{kind}", content, modified_at=submitted_at)
-        rows.append((*_facts(job), " ".join(damaged)))
+                yield TarMember(f"{directory}/{kind}", content, modified_at=submitted_at)
+        rows.append(
+            (
+                directory,
+                job.cluster.name,
+                job.job_id,
+                job.submitted_at.astimezone(UTC).isoformat(),
+                job.user,
+                job.account,
+                job.name,
+                job.request_key,
+                job.stage,
+                job.state,
+                job.caveat,
+                " ".join(damaged),
+            )
+        )
     yield TarMember("jobs.tsv", tsv(rows).encode())
 
 
@@ -117,9 +133,3 @@ def _keys(job: ArchivedJob, user: User) -> dict[str, int]:
         if job.description_id:
             keys["description"] = job.description_id
     return keys
-
-
-def _facts(job: ArchivedJob) -> tuple[str, ...]:
-    at = job.submitted_at.astimezone(UTC).isoformat()
-    facts = (directory_of(job), job.cluster.name, job.job_id, at, job.user, job.account, job.name)
-    return (*facts, job.request_key, job.stage, job.state, job.caveat)

@@ -7,7 +7,6 @@ single token takes longer: then nothing is highlighted.
 import re
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from django.utils.html import escape
 from django.utils.safestring import SafeString
@@ -64,12 +63,9 @@ def _pieces(text: str, lexer: Lexer, seconds: float) -> Iterator[tuple[str, str]
         if start != at or (count % 50 == 49 and time.process_time() > end):
             break
         at += len(value)
-        yield _css(kind, value), value
+        css = next((css for token, css in _CLASSES if kind in token), "")
+        if kind in Comment and _DIRECTIVE.match(value):
+            css = "d"
+        yield css, value
     if at < len(text):
         yield "", text[at:]
-
-
-def _css(kind: Any, value: str) -> str:
-    if kind in Comment and _DIRECTIVE.match(value):
-        return "d"
-    return next((css for token, css in _CLASSES if kind in token), "")

@@ -186,7 +186,18 @@ def _isolate(sink: SinkState, delivery: SinkDelivery, at: datetime) -> None:
         elif len(jobs := _jobs(batch, capture_hosts)) == 1:
             refused.append(_refused_job(jobs[0], f"{MOST_DEATHS_ALONE} workers died while writing this job."))
         else:
-            queue_again(sink, [_alone(job, batch.host) for job in jobs])
+            batches_of_one_job = [
+                IntakeBatch(
+                    cluster=job.cluster,
+                    host=batch.host,
+                    jobs=1,
+                    size_bytes=job.size_bytes,
+                    captured_at=job.captured_at,
+                    data=pack([job]),
+                )
+                for job in jobs
+            ]
+            queue_again(sink, batches_of_one_job)
         _finish(sink, [batch], refused, at)
 
 
@@ -262,12 +273,6 @@ def _let_go(sink: SinkState, claimed: Sequence[SinkDelivery], reason: str, at: d
     retry_at = timezone.now() + timedelta(seconds=delay)
     if same.update(failures=F("failures") + 1, retry_at=retry_at, last_error=reason):
         wake_workers(queue_of(sink.url), countdown=delay)
-
-
-def _alone(job: CapturedJob, host: str) -> IntakeBatch:
-    return IntakeBatch(
-        cluster=job.cluster, host=host, jobs=1, size_bytes=job.size_bytes, captured_at=job.captured_at, data=pack([job])
-    )
 
 
 def _refused_job(job: CapturedJob, reason: str) -> RefusedJob:

@@ -63,8 +63,10 @@ def _text(value: Any) -> str:
     return value[:_LONGEST] if isinstance(value, str) else ""
 
 
-def _items(value: Any) -> list[tuple[str, Any]]:
-    return [(_text(name), each) for name, each in islice(value.items(), MOST_NAMED)] if isinstance(value, dict) else []
+def _texts_by_name(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        return {}
+    return {_text(name): _text(text) for name, text in islice(value.items(), MOST_NAMED)}
 
 
 _READERS: dict[Any, Callable[[Any], Any]] = {
@@ -72,5 +74,5 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
     float: _number,
     str: _text,
     Sequence[str]: lambda value: [_text(each) for each in value[:MOST_NAMED]] if isinstance(value, list) else [],
-    Mapping[str, str]: lambda value: {name: _text(each) for name, each in _items(value)},
+    Mapping[str, str]: _texts_by_name,
 }

@@ -52,7 +52,10 @@ def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> i
         cluster = ensure_cluster(name=name, scheduler=of_cluster[0].job.scheduler, by=by, at=at)
         new, stored_again = _new_jobs(cluster, of_cluster)
         if new:
-            _store_rows(cluster, new, contents=_store_contents(new, packed))
+            contents = _store_contents(new, packed)
+            experiments = _experiments({hashed.job.request_key for hashed in new if hashed.job.request_key})
+            rows = [_job_row(cluster, hashed, contents, experiments) for hashed in new]
+            bulk.copy_rows(ArchivedJob, list(rows[0]), (tuple(row.values()) for row in rows))
         mark_conflicts(cluster=cluster, captures=[hashed.capture for hashed in stored_again], by=by, at=at)
         if not new:
             continue
@@ -164,12 +167,6 @@ def _store_contents(
         bulk.copy_rows(Blob, columns, ((key, sha256, *rows[sha256]) for key, sha256 in zip(keys, missing, strict=True)))
         known.update(zip(missing, keys, strict=True))
     return known
-
-
-def _store_rows(cluster: Cluster, jobs: Sequence[_Hashed], *, contents: Mapping[bytes, int]) -> None:
-    experiments = _experiments({hashed.job.request_key for hashed in jobs if hashed.job.request_key})
-    first, *rest = (_job_row(cluster, hashed, contents, experiments) for hashed in jobs)
-    bulk.copy_rows(ArchivedJob, [*first], (tuple(row.values()) for row in (first, *rest)))
 
 
 def _job_row(

@@ -195,10 +195,11 @@ def database_conninfo() -> str:
         "client_encoding": "UTF8",
     }
     values |= {name: value for name, value in database["OPTIONS"].items() if name not in _OPTIONS_OF_DJANGO}
-    return " ".join(f"{name}={_quoted(str(value))}" for name, value in values.items() if value)
 
-
-def _quoted(value: str) -> str:
-    """Return a value as the connection strings of libpq have it."""
-    escaped = value.replace("\\", r"\\").replace("'", r"\'")
-    return f"'{escaped}'"
+    parameters = []
+    for name, value in values.items():
+        if value:
+            # Connection strings of libpq quote with backslashes.
+            escaped = str(value).replace("\\", r"\\").replace("'", r"\'")
+            parameters.append(f"{name}='{escaped}'")
+    return " ".join(parameters)

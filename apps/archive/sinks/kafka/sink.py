@@ -55,7 +55,10 @@ class KafkaSink:
         keys = set(map(_key, sent.values()))
         self._wait(keys)
         if any(map(self._answers.__getitem__, keys)):
-            refused |= self._refusals(sent)
+            # Kafka refuses whole batches: each job that it refused is tried alone, once other jobs are answered,
+            # which might share its batch and its fate.
+            self._wait(set(self._unanswered))
+            refused |= {index: reason for index, job in sent.items() if (reason := self._refusal(job))}
         for key in keys:
             del self._answers[key]
         return refused
@@ -64,12 +67,8 @@ class KafkaSink:
         """Give up what is not acknowledged; the intake has it."""
         self._discard()
 
-    def _refusals(self, jobs: Mapping[int, CapturedJob]) -> dict[int, str]:
-        """Return why Kafka does not take jobs: it refuses whole batches, so each that it refused is tried alone."""
-        self._wait(set(self._unanswered))  # of other jobs, which might share a batch, and its fate
-        return {index: reason for index, job in jobs.items() if (reason := self._refusal(job))}
-
     def _refusal(self, job: CapturedJob) -> str:
+        """Return why Kafka does not take a job that it may have refused with others; empty if it does."""
         if self._answers[_key(job)] is None:
             return ""
         del self._answers[_key(job)]
