@@ -1,7 +1,6 @@
 """Submissions of a request: card, choice of a cluster, retries, scripts and bundle."""
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -153,17 +152,13 @@ def _act(
     return redirect("submission:request", key=wanted.key)
 
 
-def _against(wanted: Request, at: datetime) -> str:
-    """Return why jobs of a request wait now, or an empty text; a request that submits none waits for nothing."""
-    if wanted.state not in advice.STATES:
-        return ""
-    return outlook(at).against(wanted, wanted.stages.prefetch_related("services"))
-
-
 def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -> HttpResponse:
     operator, chosen, standings = may_submit(request.user, wanted), assignment_of(wanted), standings_of(wanted)
     measure(standings)
     at = timezone.now()
+    against = ""  # a request that submits no jobs waits for nothing
+    if wanted.state in advice.STATES:
+        against = outlook(at).against(wanted, wanted.stages.prefetch_related("services"))
     context: dict[str, Any] = {
         "object": wanted,
         "assignment": chosen,
@@ -176,7 +171,7 @@ def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -
         "begins": begin_of(wanted, at),
         "flight": flight_of(wanted),
         "results": results_of(wanted),
-        "against": _against(wanted, at),
+        "against": against,
         "ignores_advice": advice.ignores_advice(wanted, at),
     }
     if request.htmx:

@@ -59,8 +59,10 @@ class Foreign:
         self.allowed = allowed
         self.captured: Mapping[int, ArchivedJob] = archived_jobs_for(mine) if mine else {}
         self.trusted = trusted_hosts() if mine else frozenset()
-        rows = RetryJob.objects.exclude(spool_id="").filter(spool_id__in={job.spool_id for job in mine}) if mine else ()
-        self.retries = {(row.job.cluster_id, row.spool_id): row for row in _with_clusters(rows)}
+        self.retries: dict[tuple[int, str], RetryJob] = {}
+        if mine:
+            rows = RetryJob.objects.exclude(spool_id="").filter(spool_id__in={job.spool_id for job in mine})
+            self.retries = {(row.job.cluster_id, row.spool_id): row for row in rows.select_related("job")}
 
     def reason(self, job: Job) -> LeftOut | None:
         """Return why a job cannot be submitted again as its owner; None if it can."""
@@ -87,10 +89,6 @@ def distrust(captured: ArchivedJob, trusted: Collection[str | None]) -> LeftOut 
     if captured.open_conflict:
         return LeftOut.CONFLICT
     return None if captured.sender in trusted else LeftOut.UNTRUSTED
-
-
-def _with_clusters(rows: QuerySet[RetryJob] | tuple[()]) -> Iterable[RetryJob]:
-    return rows.select_related("job") if isinstance(rows, QuerySet) else rows
 
 
 def obstacles_as_owner(jobs: Sequence[Job], now: Outlook) -> dict[int, Obstacle]:
@@ -148,7 +146,9 @@ def send_owned(*, cluster: Cluster, at: datetime) -> int:
                 if row.job_id in obstacles:
                     continue
                 job = owned_job(row)
-                _claim(row, at)
+                row.sending_at = at
+                row.tries += 1
+                row.save(update_fields=["sending_at", "tries"])
                 found = adapter.submit_as_owner(job)
         except (InvalidTransition, SubmissionRefused) as error:
             _leave_out(row, str(error))
@@ -164,11 +164,6 @@ def send_owned(*, cluster: Cluster, at: datetime) -> int:
 def to_send(cluster: Cluster) -> QuerySet[RetryJob]:
     """Return the released retries of a cluster that have no ID yet."""
     return RetryJob.objects.filter(job__cluster=cluster, as_owner=True, state=RetryState.RELEASED, spool_id="")
-
-
-def _claim(row: RetryJob, at: datetime) -> None:
-    row.sending_at, row.tries = at, row.tries + 1
-    row.save(update_fields=["sending_at", "tries"])
 
 
 def _leave_out(row: RetryJob, why: str) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections import defaultdict
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -46,13 +47,20 @@ def advance_batch(*, batch: RetryBatch, at: datetime) -> int:
     if found is None:
         return 0
     counts = _count(found)
-    if found.state == BatchState.RELEASING and found.stops and _fails_again(counts):
+
+    failed = counts.get(RetryState.FAILED, 0)
+    ended = failed + counts.get(RetryState.SUCCEEDED, 0)
+    fails_again = ended >= STOP_FROM and failed > STOP_SHARE * ended
+    if found.state == BatchState.RELEASING and found.stops and fails_again:
         move(found, to=BatchState.STOPPED, transitions=BATCH_MOVES)
-        publish_of("retry.stopped", found, by=PORTAL, at=at, failed=counts.get(RetryState.FAILED, 0))
+        publish_of("retry.stopped", found, by=PORTAL, at=at, failed=failed)
+
     released = 0
-    if found.state == BatchState.RELEASING and _is_due(found, at):
+    is_due = found.released_at is None or found.released_at + timedelta(minutes=found.pause_minutes) <= at
+    if found.state == BatchState.RELEASING and is_due:
         released = _release(found, at)
         counts = counts_of(found)
+
     if found.state == BatchState.RELEASING and not counts.get(RetryState.WAITING):
         move(found, to=BatchState.RELEASED, transitions=BATCH_MOVES)
         _mark_group(found, at)
@@ -80,24 +88,14 @@ def _count(batch: RetryBatch) -> dict[str, int]:
     return counts_of(batch)
 
 
-def _fails_again(counts: dict[str, int]) -> bool:
-    failed = counts.get(RetryState.FAILED, 0)
-    ended = failed + counts.get(RetryState.SUCCEEDED, 0)
-    return ended >= STOP_FROM and failed > STOP_SHARE * ended
-
-
-def _is_due(batch: RetryBatch, at: datetime) -> bool:
-    return batch.released_at is None or batch.released_at + timedelta(minutes=batch.pause_minutes) <= at
-
-
 def _release(batch: RetryBatch, at: datetime) -> int:
     """Plan the arrays of the next step; jobs that can no longer be retried are left out with the reason."""
     waiting = list(batch.jobs.filter(state=RetryState.WAITING).values_list("job__pk", flat=True))
     verdicts = Verdict.objects.filter(job__in=waiting).select_related("job__cluster", "experiment")
     found = examine(list(verdicts.order_by("ended_at", "pk")), limits=Limits(), at=at, batch=batch)
-    _leave_out_gone(batch, set(waiting) - {verdict.job_id for verdict in verdicts})
-    for reason, rows in found.left_out.items():
-        _leave_out(batch, rows, LeftOut(reason).label)
+    _leave_out(batch, set(waiting) - {verdict.job_id for verdict in verdicts}, "no verdict any more")
+    for reason, left_out in found.left_out.items():
+        _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
     obstacles = find_obstacles(found.eligible, outlook(at))
     by_request, owned = defaultdict(list), []
     for candidate in found.eligible:
@@ -125,19 +123,20 @@ def _release_of(batch: RetryBatch, request: Request, wanted: list[Candidate], at
     request = locked(request)
     # What the lock made sure of: nobody else has planned a retry of these jobs meanwhile.
     found = examine([one.verdict for one in wanted], limits=Limits(), at=at, batch=batch)
-    for reason, rows in found.left_out.items():
-        _leave_out(batch, rows, LeftOut(reason).label)
+    for reason, left_out in found.left_out.items():
+        _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
     released, by_array = 0, defaultdict(list)
     for one in found.eligible:
         if one.submission:
             by_array[one.submission].append(one)
     for submission, members in by_array.items():
+        job_ids = [candidate.verdict.job_id for candidate in members]
         try:
             retry = _plan(batch, submission, request, members, at)
         except InvalidFields as error:
-            _leave_out(batch, [one.verdict for one in members], str(error))
+            _leave_out(batch, job_ids, str(error))
             continue
-        jobs = batch.jobs.filter(job__in=[one.verdict.job_id for one in members], state=RetryState.WAITING)
+        jobs = batch.jobs.filter(job__in=job_ids, state=RetryState.WAITING)
         released += jobs.update(state=RetryState.RELEASED, submission=retry, released_at=at)
     return released
 
@@ -150,14 +149,10 @@ def _plan(
     return plan_retry(submission=submission, request=request, indices=indices, by=batch.created_by, at=at, reason=why)
 
 
-def _leave_out(batch: RetryBatch, verdicts: list[Verdict], why: str) -> None:
-    jobs = batch.jobs.filter(job__in=[verdict.job_id for verdict in verdicts], state=RetryState.WAITING)
+def _leave_out(batch: RetryBatch, job_ids: Collection[int], why: str) -> None:
+    """Leave waiting jobs out of a batch, given by their primary keys."""
+    jobs = batch.jobs.filter(job__in=job_ids, state=RetryState.WAITING)
     jobs.update(state=RetryState.LEFT_OUT, why=why[:500])
-
-
-def _leave_out_gone(batch: RetryBatch, jobs: set[int]) -> None:
-    rows = batch.jobs.filter(job__in=jobs, state=RetryState.WAITING)
-    rows.update(state=RetryState.LEFT_OUT, why="no verdict any more")
 
 
 def _mark_group(batch: RetryBatch, at: datetime) -> None:
