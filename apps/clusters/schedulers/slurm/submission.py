@@ -94,7 +94,8 @@ def submit_as_owner(commands: Commands, command: list[str], job: OwnedJob) -> st
     check_name(job.name)
     if not _OWNER.fullmatch(job.owner) or job.owner == "root":
         raise SubmissionRefused(f"sbatch: jobs are not submitted as {job.owner!r}")
-    if not _is_plain(job):
+    texts = (job.account, job.partition, job.directory, *job.arguments)
+    if any(character in text for text in texts for character in "\n\r\0"):
         raise SubmissionRefused("sbatch: a line break or NUL in an option or argument")
     first_id = job.first_id if job.task is None else f"{job.first_id}_{job.task}"
     if _is_there(commands, first_id):
@@ -109,11 +110,6 @@ def submit_as_owner(commands: Commands, command: list[str], job: OwnedJob) -> st
     except CommandFailed as error:
         raise _refused(error) from error
     return _id_in(said)
-
-
-def _is_plain(job: OwnedJob) -> bool:
-    texts = (job.account, job.partition, job.directory, *job.arguments)
-    return not any(character in text for text in texts for character in "\n\r\0")
 
 
 def _owned_options(job: OwnedJob) -> list[str]:
