@@ -75,6 +75,7 @@ def test_jobs_are_submitted_once_as_they_were(lost, approver, tmp_path, slurm):
     first = where / "alps-77_3"
     assert (first / "script.sh").read_bytes() == SCRIPT
     assert (first / "environment").read_bytes() == b"HOME=/home/alice\0"
+    assert (first / "environment").stat().st_mode & 0o777 == 0o600
     said, calls = slurm(where / "submit-all.sh")
     assert "secrets are not archived, put them into environment: TOKEN" in said
     assert len(calls) == 2

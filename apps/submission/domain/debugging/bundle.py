@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Iterable
 from datetime import datetime
+from pathlib import PurePosixPath
 
 from apps.accounts.models import User
 from apps.archive.domain.bundle import safe_name
@@ -130,9 +131,12 @@ def tar_of(directory: str, files: Iterable[tuple[str, bytes]], at: datetime) -> 
 
 
 def _mode_of(name: str) -> int:
-    """Return the permissions of a file: scripts can be run, only the owner reads an environment."""
+    """Return the permissions of a file: scripts can be run, only the owner reads an environment.
+
+    A retry bundle has a directory for each job.
+    """
     if name.endswith(".sh"):
         return 0o755
-    if name == "environment":
+    if PurePosixPath(name).name == "environment":
         return 0o600
     return 0o644
