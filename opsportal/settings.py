@@ -446,5 +446,6 @@ LOGGING = {
         "celery": {"level": "WARNING" if ENV.LOG_LEVEL == "INFO" else ENV.LOG_LEVEL},
         "axes": {"level": "ERROR"},  # failed logins are logged with name and address by `accounts`
         "elastic_transport": {"level": "ERROR"},  # the sink tells by itself what goes wrong
+        "urllib3.connection": {"level": "ERROR"},  # it warns of odd headers with the URL, which may be a secret
     },
 }

@@ -11,8 +11,8 @@ from shutil import which
 
 import pytest
 
-from apps.core.domain import public_addresses
-from apps.core.domain.public_addresses import is_public
+from apps.core.http import public_addresses
+from apps.core.http.public_addresses import is_public
 
 PUBLIC = [
     "1.1.1.1", "8.8.8.8", "100.63.255.255", "100.128.0.0", "172.15.255.255", "172.32.0.0", "192.0.1.1", "192.1.0.0",
@@ -49,16 +49,21 @@ CONNECT = {
     "diagnosis/engine/remote": "servers listed by the operator",
     "accounts/web/provider": "the operator's provider of single sign-on",
     "core/domain/http_deadline": "connects for its callers, who check",
+    "core/http/addresses": "resolves names, to check their addresses",
+    "core/http/client": "where its caller's rule leads",
+    "core/http/deadline": "cuts what others have opened",
+    "core/http/errors": "errors of the client",
     "demo/simulation/alerts": "the demo's own portal",
-    "notifications/domain/delivery": "errors of webhook_posts",
     "notifications/domain/mail": "the operator's mail server",
+    "notifications/domain/delivery": "errors of webhook_posts",
     "notifications/domain/webhook_addresses": "checks",
-    "notifications/domain/webhook_posts": "checked by webhook_addresses",
+    "notifications/domain/webhook_posts": "a user's, on the public internet only",
     "statusboard/domain/source_fetch": "hosts listed by the operator",
 }
 NETWORK = {
-    "aiohttp", "confluent_kafka", "elasticsearch", "ftplib", "http.client", "httpx", "imaplib", "paramiko", "poplib",
-    "requests", "smtplib", "socket", "ssl", "telnetlib", "urllib.request", "urllib3", "websockets", "xmlrpc.client",
+    "aiohttp", "apps.core.http.client", "confluent_kafka", "elasticsearch", "ftplib", "http.client", "httpx", "imaplib",
+    "paramiko", "poplib", "requests", "smtplib", "socket", "ssl", "telnetlib", "urllib.request", "urllib3",
+    "websockets", "xmlrpc.client",
 }  # fmt: skip
 
 
@@ -78,7 +83,7 @@ def test_only_known_modules_open_connections():
     found = {
         path.relative_to(apps).with_suffix("").as_posix() for path in apps.rglob("*.py") if imported(path) & NETWORK
     }
-    assert found <= set(CONNECT), "say whose the address is; one that a user gives goes through webhook_addresses"
+    assert found <= set(CONNECT), "say whose the address is; one that a user gives goes through the rule PublicHosts"
     assert "notifications/domain/webhook_posts" in found
 
 

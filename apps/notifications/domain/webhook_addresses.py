@@ -6,7 +6,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
-from apps.core.domain.public_addresses import embedded, is_public
+from apps.core.http.public_addresses import embedded, is_public
 
 MAX_LENGTH = 500
 

@@ -1,0 +1,88 @@
+"""Rules for which servers a request may go to, and the addresses that it connects to."""
+
+import socket
+from collections.abc import Collection
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Protocol
+from urllib.parse import SplitResult
+
+from apps.core.http.errors import AddressRefused, NameNotResolved
+from apps.core.http.public_addresses import embedded, is_public
+
+
+class AddressRule(Protocol):
+    """Decides which servers may be called."""
+
+    def check(self, url: SplitResult) -> None:
+        """Raise `AddressRefused` if the URL alone shows that its server may not be called."""
+
+    def resolve(self, url: SplitResult) -> list[str]:
+        """Return the hosts or IP addresses to connect to. Raises `AddressRefused`, `NameNotResolved`."""
+
+
+@dataclass(frozen=True)
+class ListedServers:
+    """Only servers that an operator has listed, such as `https://logs.example.org`, wherever their names lead."""
+
+    servers: Collection[str]
+
+    def check(self, url: SplitResult) -> None:
+        server = f"{url.scheme}://{url.netloc}"
+        if server not in self.servers:
+            raise AddressRefused(server)
+
+    def resolve(self, url: SplitResult) -> list[str]:
+        return [url.hostname or ""]
+
+
+@dataclass(frozen=True)
+class ListedHosts:
+    """Only hosts that an operator has listed as `HOST` or `HOST:PORT`, wherever their names lead."""
+
+    hosts: Collection[str]
+
+    def check(self, url: SplitResult) -> None:
+        server = f"{url.hostname}:{url.port}" if url.port else str(url.hostname)
+        if server not in self.hosts and url.hostname not in self.hosts:
+            raise AddressRefused(server)
+
+    def resolve(self, url: SplitResult) -> list[str]:
+        return [url.hostname or ""]
+
+
+@dataclass(frozen=True)
+class PublicHosts:
+    """Only hosts on the public internet, and in networks that an operator allows, such as `10.1.0.0/16`.
+
+    A name is resolved once, and the connection goes to an address that was checked: so the name cannot change its
+    address between check and request (DNS rebinding).
+    """
+
+    networks: Collection[str] = ()
+
+    def check(self, url: SplitResult) -> None:
+        host = url.hostname or ""
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return  # a name, whose addresses are checked once it is resolved
+        if not self.allows(address):
+            raise AddressRefused(host)
+
+    def resolve(self, url: SplitResult) -> list[str]:
+        host = url.hostname or ""
+        try:
+            entries = socket.getaddrinfo(host, url.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise NameNotResolved(host, error) from None
+
+        addresses = [str(socket_address[0]) for *_, socket_address in entries]
+        if not addresses or not all(self.allows(ip_address(address.partition("%")[0])) for address in addresses):
+            raise AddressRefused(host)
+        return list(dict.fromkeys(addresses))
+
+    def allows(self, address: IPv4Address | IPv6Address) -> bool:
+        """Return whether an address is on the public internet or in one of the networks."""
+        inner = embedded(address)
+        return is_public(inner) or any(inner in ip_network(network) for network in self.networks)

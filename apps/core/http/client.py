@@ -1,0 +1,153 @@
+"""Requests to other servers, which are hostile until the opposite is known.
+
+A request goes only to a server that the caller's rule allows, ends in time and in bounded memory whatever the server
+sends, and raises nothing but `HttpError`. Redirects are not followed, proxies are not used, nothing is decompressed.
+"""
+
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from http.client import HTTPException, IncompleteRead
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from urllib3 import BaseHTTPResponse
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
+
+from apps.core.http.addresses import AddressRule
+from apps.core.http.deadline import Deadline
+from apps.core.http.errors import AddressRefused, Compressed, ConnectionFailed, CutShort, TimedOut, TooLarge
+
+#: So many addresses of a host are tried: all but the last for a third of the time.
+_MAX_ADDRESSES = 3
+_BLOCK_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds for the connection to an address, for each read, and for everything; bytes of the answer's body."""
+
+    connect: float
+    read: float
+    total: float
+    most_bytes: int
+
+
+class Answer:
+    """An answer of any status, whose body is read when it is needed, as it was sent."""
+
+    def __init__(self, response: BaseHTTPResponse, most_bytes: int, deadline: Deadline) -> None:
+        self.status = response.status
+        self.reason = response.reason or ""
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+        self._most_bytes = most_bytes
+        self._deadline = deadline
+
+    def body(self) -> bytes:
+        """Return the whole body. Raises `HttpError`."""
+        return b"".join(self.blocks())
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the whole body, 64 KB at a time.
+
+        Raises `Compressed`, `TooLarge`, `CutShort`, or another `HttpError`.
+        """
+        encoding = self.headers.get("Content-Encoding", "identity")
+        if encoding != "identity":
+            raise Compressed(encoding)
+
+        bytes_left = self._most_bytes
+        while block := self._read(min(_BLOCK_BYTES, bytes_left + 1)):
+            bytes_left -= len(block)
+            if bytes_left < 0:
+                raise TooLarge(self._most_bytes)
+            yield block
+
+    def _read(self, size: int) -> bytes:
+        with _http_errors(self._deadline):
+            return self._response.read(size, decode_content=False)
+
+
+@contextmanager
+def send(
+    method: str,
+    url: str,
+    *,
+    rule: AddressRule,
+    limits: Limits,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+) -> Iterator[Answer]:
+    """Send a request and yield the answer, which ends with the block. Raises `HttpError`."""
+    with Deadline(limits.total) as deadline, ExitStack() as stack:
+        with _http_errors(deadline):
+            parts = urlsplit(url)
+            rule.check(parts)
+            connection = stack.enter_context(closing(_connect(parts, rule, limits, deadline)))
+
+            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            all_headers = {"Host": parts.netloc.rpartition("@")[2], "User-Agent": "opsportal", **(headers or {})}
+            connection.request(method, target, body, all_headers, preload_content=False, decode_content=False)
+            response = stack.enter_context(closing(connection.getresponse()))
+
+        yield Answer(response, limits.most_bytes, deadline)
+
+
+def _connect(url: SplitResult, rule: AddressRule, limits: Limits, deadline: Deadline) -> HTTPConnection:
+    """Connect to the first address that answers. With TLS, the certificate must be valid for the host in the URL."""
+    connection_class: type[HTTPConnection]
+    options: dict[str, Any]
+    if url.scheme == "https":
+        connection_class = deadline.watched(HTTPSConnection)
+        options = {"server_hostname": url.hostname, "ssl_context": ssl.create_default_context()}
+    elif url.scheme == "http":
+        connection_class = deadline.watched(HTTPConnection)
+        options = {}
+    else:
+        raise AddressRefused(f"{url.scheme}://{url.hostname}")
+
+    def connect_to(address: str, seconds: float) -> HTTPConnection:
+        port = url.port or connection_class.default_port
+        connection = connection_class(address, port, timeout=seconds, **options)
+        try:
+            connection.connect()
+        except BaseException:
+            connection.close()
+            raise
+        connection.timeout = limits.read
+        return connection
+
+    *others, last = rule.resolve(url)[:_MAX_ADDRESSES]
+    for address in others:
+        with suppress(NewConnectionError, ConnectTimeoutError):
+            return connect_to(address, limits.connect / _MAX_ADDRESSES)
+    return connect_to(last, limits.connect)
+
+
+@contextmanager
+def _http_errors(deadline: Deadline) -> Iterator[None]:
+    """Raise what sockets, TLS and urllib3 raise as `HttpError`, and `TimedOut` if the connection was cut.
+
+    An answer without a length looks complete when its connection is cut.
+    """
+    try:
+        yield
+    except (OSError, HTTPException, ValueError, HTTPError) as error:
+        if not deadline.is_over:
+            raise _http_error(error) from None
+    if deadline.is_over:
+        raise TimedOut(TimeoutError("not complete in time"))
+
+
+def _http_error(error: Exception) -> ConnectionFailed:
+    """Return the error for one of urllib3, which may wrap that of a socket, of TLS or of HTTP."""
+    while isinstance(error, HTTPError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    if isinstance(error, TimeoutError):
+        return TimedOut(error)
+    if isinstance(error, IncompleteRead):
+        return CutShort(error)
+    return ConnectionFailed(error)
