@@ -1,5 +1,6 @@
 """Logs on web servers: fetched from listed servers only, bounded in time and size, never redirected."""
 
+import os
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +12,7 @@ from apps.clusters.models import Cluster
 from apps.diagnosis.domain.facts import log_paths
 from apps.diagnosis.domain.harvest import harvest_batch, queue_harvests
 from apps.diagnosis.engine import remote
-from apps.diagnosis.engine.tail import LogUnreadable
+from apps.diagnosis.engine.tail import LogPart, LogUnreadable
 from apps.diagnosis.models import LogExcerpt, LogHarvest, Verdict
 from tests.dripping_server import BODY, HEADERS, PATIENCE_SECONDS, TLS_HANDSHAKE, dripping
 
@@ -24,7 +25,7 @@ class Logs(BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.asked.append(self.path)
         kind = self.path.strip("/").partition("-")[0]
-        status = {"gone": 404, "elsewhere": 302, "broken": 500, "range": 206}.get(kind, 200)
+        status = {"gone": 404, "elsewhere": 302, "broken": 500, "range": 206, "empty": 416}.get(kind, 200)
         self.send_response(status)
         if kind == "elsewhere":
             self.send_header("Location", "http://127.0.0.1:1/secret")
@@ -79,6 +80,13 @@ def test_log_is_fetched_by_the_ids_of_its_attempt(harvested, server, client, shi
     assert "is read when the job ends. Showing the stored excerpt." in page
     assert "Auth failed" in page
     assert len(server.asked) == 2
+
+
+def test_empty_log_has_no_last_bytes(server):
+    """The server answers 416, with a page that says so."""
+    servers = [f"http://127.0.0.1:{server.server_port}"]
+    with remote.fetched(f"{servers[0]}/empty-1", servers) as (descriptor, part):
+        assert (os.fstat(descriptor).st_size, part) == (0, LogPart(0))
 
 
 def test_end_of_a_large_log_is_fetched_and_keeps_its_offsets(harvested):

@@ -1,9 +1,7 @@
 """Fetch a log from a web server that an operator has listed: bounded in time and size, and never redirected."""
 
-import http.client
 import os
 import re
-import socket
 import tempfile
 import time
 from collections.abc import Collection, Iterator
@@ -12,13 +10,14 @@ from email.utils import parsedate_to_datetime
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
-from apps.core.domain.http_deadline import connection_until
+from apps.core.http.addresses import ListedServers
+from apps.core.http.client import Answer, Limits, send
+from apps.core.http.errors import AddressRefused, ConnectionFailed, CutShort, HttpError, TimedOut, TooLarge
 from apps.diagnosis.engine.tail import WHOLE_BYTES, LogMissing, LogPart, LogRefused, LogUnreadable
 
 #: All of a log arrives in this time, or it is given up; a server that was too slow is left alone for a while.
 LIMIT_SECONDS = 20.0
 REST_SECONDS = 60.0
-_STEP = 64 * 1024
 #: An empty log has no last bytes.
 NO_BYTES = 416
 _RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})")
@@ -39,66 +38,53 @@ def fetched(url: str, servers: Collection[str]) -> Iterator[tuple[int, LogPart]]
     """
     parts = urlsplit(url)
     server = f"{parts.scheme}://{parts.netloc}"
-    if server not in servers:
-        raise LogRefused(f"{url}: {server} is not in LOG_SERVERS")
-    if time.monotonic() < _resting.get(server, 0):
+    if server in servers and time.monotonic() < _resting.get(server, 0):
         raise LogUnreadable(f"{url}: {server} did not answer in time a short time ago")
+
     with tempfile.TemporaryFile() as file:
         try:
-            part = _fetch(url, file)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise LogUnreadable(f"{url}: {error or type(error).__name__}") from None
-        file.flush()
+            part = _fetch(url, servers, file)
+        except AddressRefused:
+            raise LogRefused(f"{url}: {server} is not in LOG_SERVERS") from None
+        except (TimedOut, CutShort) as error:
+            if isinstance(error, TimedOut):
+                _resting[server] = time.monotonic() + REST_SECONDS
+            raise LogUnreadable(f"{url}: not all of it arrived within {LIMIT_SECONDS:g} s") from None
+        except TooLarge:
+            reason = "larger than 64 MB, and the server does not send the end alone"
+            raise LogUnreadable(f"{url}: {reason}") from None
+        except ConnectionFailed as error:
+            raise LogUnreadable(f"{url}: {error.reason or type(error.reason).__name__}") from None
+        except (HttpError, OSError) as error:
+            raise LogUnreadable(f"{url}: {error}") from None
         yield file.fileno(), part
 
 
-def _fetch(url: str, file: BinaryIO) -> LogPart:
-    """Write the answer to a file. Raises `LogError`, `OSError`, `http.client.HTTPException`, `ValueError`."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    headers = {"Host": parts.netloc, "User-Agent": "opsportal", "Range": f"bytes=-{WHOLE_BYTES}"}
-    ends = time.monotonic() + LIMIT_SECONDS
-    try:
-        sock = socket.create_connection((parts.hostname or "", port), timeout=LIMIT_SECONDS)
-        left = ends - time.monotonic()
-        with connection_until(sock, host=parts.hostname or "", tls=parts.scheme == "https", seconds=left) as connection:
-            connection.request("GET", path, headers=headers)
-            answer = connection.getresponse()
-            start = _start_of(url, answer)
-            is_whole = _copy(url, answer, start, file)
-    except TimeoutError:
-        _resting[f"{parts.scheme}://{parts.netloc}"] = time.monotonic() + REST_SECONDS
-        is_whole = False
-    if not is_whole:
-        raise LogUnreadable(f"{url}: not all of it arrived within {LIMIT_SECONDS:g} s")
-    file.flush()
-    with suppress(TypeError, ValueError, OverflowError):
+def _fetch(url: str, servers: Collection[str], file: BinaryIO) -> LogPart:
+    """Write the answer to a file. Raises `LogError`, `HttpError`, and `OSError` if it cannot be written."""
+    limits = Limits(connect=LIMIT_SECONDS, read=LIMIT_SECONDS, total=LIMIT_SECONDS, most_bytes=WHOLE_BYTES)
+    headers = {"Range": f"bytes=-{WHOLE_BYTES}"}
+    with send("GET", url, rule=ListedServers(servers), limits=limits, headers=headers) as answer:
+        start = _start_of(url, answer)
+        if answer.status != NO_BYTES:
+            file.seek(start)
+            file.writelines(answer.blocks())
+            file.flush()
+
+    with suppress(KeyError, TypeError, ValueError, OverflowError):
         modified = parsedate_to_datetime(answer.headers["Last-Modified"]).timestamp()
         os.utime(file.fileno(), (modified, modified))
     return LogPart(start)
 
 
-def _copy(url: str, answer: http.client.HTTPResponse, start: int, file: BinaryIO) -> bool:
-    """Copy an answer to its place in a file; return whether all of it has come. Raises `LogUnreadable` beyond 64 MB."""
-    file.seek(start)
-    left = 0 if answer.status == NO_BYTES else WHOLE_BYTES
-    while left > 0 and (data := answer.read1(min(_STEP, left))):
-        file.write(data)
-        left -= len(data)
-    if not left and answer.status == 200 and answer.read1(1):
-        raise LogUnreadable(f"{url}: larger than 64 MB, and the server does not send the end alone")
-    return not answer.length
-
-
-def _start_of(url: str, answer: http.client.HTTPResponse) -> int:
+def _start_of(url: str, answer: Answer) -> int:
     """Return the offset in the log at which an answer begins. Raises `LogError` for one without a log."""
     if answer.status in {404, 410}:
         raise LogMissing(f"{url}: not found ({answer.status})")
     if 300 <= answer.status < 400:
-        raise LogRefused(f"{url}: redirects to {str(answer.headers['Location'])[:200]}, which is not followed")
-    if answer.status == 206 and (found := _RANGE.fullmatch(answer.headers["Content-Range"] or "")):
-        return int(found[1])
+        raise LogRefused(f"{url}: redirects to {str(answer.headers.get('Location'))[:200]}, which is not followed")
+    if answer.status == 206 and (sent_range := _RANGE.fullmatch(answer.headers.get("Content-Range", ""))):
+        return int(sent_range[1])
     if answer.status not in {200, NO_BYTES}:
         raise LogUnreadable(f"{url}: the server answered {answer.status} {answer.reason}")
     return 0
