@@ -3,9 +3,7 @@
 Redirects are not followed.
 """
 
-import http.client
 import json
-import socket
 import time
 from base64 import b64encode
 from netrc import NetrcParseError, netrc
@@ -13,9 +11,11 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from apps.core.domain.http_deadline import connection_until
 from apps.core.domain.plugins import UnknownPlugin
 from apps.core.errors import InvalidFields
+from apps.core.http.addresses import ListedHosts
+from apps.core.http.client import Limits, send
+from apps.core.http.errors import AddressRefused, HttpError, TimedOut
 from apps.statusboard.feeds.registry import FEEDS
 
 SECONDS = 20
@@ -44,48 +44,30 @@ def fetch(*, feed: str, url: str) -> bytes:
     question = FEEDS.get(feed).question
     if question and login == "auth":
         question = json.dumps([{**part, "auth": password} for part in json.loads(question)]).encode()
-    headers = {"User-Agent": "opsportal", **_identification(login, password)}
+    headers = _identification(login, password)
     ends = time.monotonic() + SECONDS
     return b"\n".join(_ask(address, headers, question, ends) for address in addresses)
 
 
 def _ask(url: str, headers: dict[str, str], question: bytes, ends: float) -> bytes:
     """Return the body of one answer that arrives before `ends`. Raises `PullFailed`."""
-    parts = urlsplit(url)
-    is_tls = parts.scheme == "https"
-    address = (parts.hostname or "", parts.port or (443 if is_tls else 80))
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    headers = {"Host": parts.netloc, **headers}
+    seconds_left = ends - time.monotonic()
+    limits = Limits(connect=CONNECT_SECONDS, read=SECONDS, total=seconds_left, most_bytes=MOST_BYTES)
+    rule = ListedHosts(settings.FEED_HOSTS)
+    method = "GET"
     if question:
-        headers["Content-Type"] = "application/json"
+        method = "POST"
+        headers = {**headers, "Content-Type": "application/json"}
+
     try:
-        sock = socket.create_connection(address, timeout=CONNECT_SECONDS)
-        sock.settimeout(SECONDS)
-        left = ends - time.monotonic()
-        with connection_until(sock, host=address[0], tls=is_tls, seconds=left) as connection:
-            connection.request("POST" if question else "GET", path, question or None, headers)
-            return _body_of(connection.getresponse())
-    except TimeoutError as error:
+        with send(method, url, rule=rule, limits=limits, headers=headers, body=question or None) as answer:
+            if answer.status != 200:
+                raise PullFailed(f"It answers {answer.status} {answer.reason}".strip())
+            return answer.body()
+    except TimedOut as error:
         raise PullFailed(f"The answer takes longer than {SECONDS} s.") from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise PullFailed(f"{type(error).__name__}: {error}") from error
-
-
-def _body_of(answer: http.client.HTTPResponse) -> bytes:
-    """Return the body of an answer as it was sent: nothing is decompressed, so it cannot grow.
-
-    Raises `PullFailed` for another answer than a whole one of 200, and as `HTTPResponse.read`.
-    """
-    if answer.status != 200:
-        raise PullFailed(f"It answers {answer.status} {answer.reason}".strip())
-    if (encoding := answer.headers.get("Content-Encoding", "identity")) != "identity":
-        raise PullFailed(f"The answer is compressed ({encoding[:20]}), which was not requested.")
-    body = answer.read(MOST_BYTES + 1)
-    if len(body) > MOST_BYTES:
-        raise PullFailed(f"The answer is larger than {MOST_BYTES // 1_000_000} MB.")
-    if answer.length:
-        raise http.client.IncompleteRead(body, answer.length)
-    return body
+    except HttpError as error:
+        raise PullFailed(str(error)) from error
 
 
 def _addresses(feed: str, url: str) -> list[str]:
@@ -101,13 +83,13 @@ def _addresses(feed: str, url: str) -> list[str]:
 def _check_host(url: str) -> None:
     try:
         parts = urlsplit(url)
-        place = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
+        if parts.scheme not in ("http", "https") or parts.username is not None:
+            raise PullFailed("Enter a URL with http:// or https:// and without a user name.")
+        ListedHosts(settings.FEED_HOSTS).check(parts)
+    except AddressRefused as error:
+        raise PullFailed(f"{error.server} is not allowed. An admin can add it to FEED_HOSTS.") from error
     except ValueError as error:
         raise PullFailed("Enter a valid URL.") from error
-    if parts.scheme not in ("http", "https") or parts.username is not None:
-        raise PullFailed("Enter a URL with http:// or https:// and without a user name.")
-    if not {place, parts.hostname} & set(settings.FEED_HOSTS):
-        raise PullFailed(f"{place} is not allowed. An admin can add it to FEED_HOSTS.")
 
 
 def _credentials(host: str) -> tuple[str, str]:
@@ -115,10 +97,13 @@ def _credentials(host: str) -> tuple[str, str]:
     if not settings.FEED_NETRC:
         return "", ""
     try:
-        found = netrc(settings.FEED_NETRC).authenticators(host)
+        entry = netrc(settings.FEED_NETRC).authenticators(host)
     except (OSError, NetrcParseError) as error:
         raise PullFailed(f"FEED_NETRC cannot be read: {error}") from error
-    return (found[0], found[2]) if found else ("", "")
+    if entry is None:
+        return "", ""
+    login, _account, password = entry
+    return login, password
 
 
 def _identification(login: str, password: str) -> dict[str, str]:
