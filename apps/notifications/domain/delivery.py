@@ -4,7 +4,6 @@ Each message is locked while it is sent, and marked in the transaction that hold
 the receiver's answer and the commit sends that one message again, with the same Message-ID or delivery number.
 """
 
-import http.client
 import json
 import logging
 from collections.abc import Iterable
@@ -23,6 +22,7 @@ from apps.accounts.permissions import is_opg, scope_of
 from apps.core.domain.event_kinds import headline
 from apps.core.domain.events import target_of
 from apps.core.domain.hidden_characters import mark_hidden
+from apps.core.http.errors import HttpError
 from apps.core.models import Event
 from apps.diagnosis.domain.groups import visible_groups
 from apps.diagnosis.models import FailureGroup
@@ -137,10 +137,8 @@ def call_webhook(*, message_id: int, at: datetime) -> None:
                 _call(message, at)
     except webhook_posts.Refusal as error:
         _webhook_failed(message_id, str(error), at, refused=True)
-    except BadAddress as error:
+    except (BadAddress, HttpError) as error:
         _webhook_failed(message_id, str(error), at)
-    except (OSError, http.client.HTTPException) as error:
-        _webhook_failed(message_id, _describe(error), at)
     except Exception as error:  # as above
         log.exception("call %s failed", message_id)
         _webhook_failed(message_id, _describe(error), at, refused=True)

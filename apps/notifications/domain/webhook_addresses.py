@@ -1,22 +1,22 @@
 """URLs that a webhook may call: https, and hosts on the public internet, unless the settings allow others."""
 
-import socket
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from apps.core.http.public_addresses import embedded, is_public
+from apps.core.http.addresses import PublicHosts
+from apps.core.http.errors import AddressRefused
 
 MAX_LENGTH = 500
+_NOT_PUBLIC = "is not on the public internet. An admin can allow its network in WEBHOOK_NETWORKS."
 
 
 class BadAddress(Exception):
     """The URL may not be called; the message says why."""
 
 
-def check_address(url: str) -> SplitResult:
-    """Return the parts of a valid URL whose host, if an IP address, may be called. Raises `BadAddress`."""
+def check_address(url: str) -> None:
+    """Raise `BadAddress` unless the URL is valid and its host, if it is an IP address, may be called."""
     if len(url) > MAX_LENGTH or not url.isascii() or any(character <= " " or character == "\x7f" for character in url):
         raise BadAddress(f"Enter a URL of at most {MAX_LENGTH} ASCII characters without blanks.")
     try:
@@ -30,29 +30,16 @@ def check_address(url: str) -> SplitResult:
     if parts.username is not None or parts.password is not None:
         raise BadAddress("The URL must not contain a user name or password.")
     try:
-        literal = ip_address(parts.hostname)
-    except ValueError:
-        return parts
-    if not may_call(literal):
-        raise BadAddress("This host is not on the public internet. An admin can allow its network in WEBHOOK_NETWORKS.")
-    return parts
+        address_rule().check(parts)
+    except AddressRefused:
+        raise BadAddress(f"This host {_NOT_PUBLIC}") from None
 
 
-def resolve(parts: SplitResult) -> list[tuple[str, int]]:
-    """Resolve the host once and return the checked addresses to connect to, so that a name cannot change its address
-    between check and call (DNS rebinding). Raises `BadAddress`."""
-    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise BadAddress(f"{host} cannot be resolved: {error}") from None
-    addresses = [str(entry[4][0]) for entry in found]
-    if not addresses or not all(may_call(ip_address(address.partition("%")[0])) for address in addresses):
-        raise BadAddress(f"{host} is not on the public internet. An admin can allow its network in WEBHOOK_NETWORKS.")
-    return [(address, port) for address in dict.fromkeys(addresses)]
+def address_rule() -> PublicHosts:
+    """Return the rule for the hosts that a webhook may call."""
+    return PublicHosts(settings.WEBHOOK_NETWORKS)
 
 
-def may_call(address: IPv4Address | IPv6Address) -> bool:
-    """Return whether an address is on the public internet, or allowed by WEBHOOK_NETWORKS."""
-    inner = embedded(address)
-    return is_public(inner) or any(inner in ip_network(network) for network in settings.WEBHOOK_NETWORKS)
+def refusal(error: AddressRefused) -> BadAddress:
+    """Return the error for a host whose name leads elsewhere than to the public internet."""
+    return BadAddress(f"{error.server} {_NOT_PUBLIC}")
