@@ -1,11 +1,7 @@
 """Calls of the OpenID provider, limited in time, size and number, so that a slow provider does not stop the portal."""
 
 import json
-import socket
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +9,8 @@ import requests
 from django.conf import settings
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
+
+from apps.core.http.deadline import Deadline
 
 #: The largest answer of a provider.
 MOST_BYTES = 1_000_000
@@ -58,16 +56,20 @@ def call(method: str, url: str, **parameters: Any) -> Answer:
     """
     if not _free_calls.acquire(timeout=WAIT):
         raise NoAnswer(f"{url}: {MOST_CALLS} other logins wait for the provider")
+    # As a timeout of requests, it limits only each pause of the provider.
     limits: dict[str, Any] = {"timeout": settings.OIDC_TIMEOUT, "allow_redirects": False, "stream": True}
-    end = time.monotonic() + settings.OIDC_TIMEOUT
     try:
-        with _session() as session, session.request(method, url, **limits, **parameters) as response:
+        with (
+            Deadline(settings.OIDC_TIMEOUT) as deadline,
+            _session(deadline) as session,
+            session.request(method, url, **limits, **parameters) as response,
+        ):
             body = response.raw.read(MOST_BYTES + 1)
     except (OSError, ValueError, HTTPError) as error:
         raise NoAnswer(f"{url}: {error}") from error
     finally:
         _free_calls.release()
-    if time.monotonic() > end:
+    if deadline.is_over:
         raise NoAnswer(f"{url}: not all of the answer arrived within {settings.OIDC_TIMEOUT:g} s")
     if 400 <= response.status_code < 500:
         raise Denied(f"{url}: status {response.status_code}, {body[:200].decode(errors='replace')}")
@@ -79,62 +81,22 @@ def call(method: str, url: str, **parameters: Any) -> Answer:
 
 
 class _Connections(HTTPAdapter):
-    """Opens connections that can be cut, from before a proxy answers and TLS begins."""
+    """Opens connections of requests, which knows proxies and CA bundles; a deadline cuts them."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadline: Deadline) -> None:
         super().__init__()
-        self._lock = threading.Lock()
-        self._sockets: list[socket.socket] = []
-        self._is_cut = False
+        self._deadline = deadline
 
     def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*args, **options)
-        register = self._register
-
-        class Connection(pool.ConnectionCls):
-            def _new_conn(self) -> socket.socket:
-                sock: socket.socket = super()._new_conn()
-                register(sock)
-                return sock
-
-        pool.ConnectionCls = Connection
+        pool.ConnectionCls = self._deadline.watched(pool.ConnectionCls)
         return pool
 
-    def _register(self, sock: socket.socket) -> None:
-        # A duplicate: TLS takes the descriptor away from the socket that it wraps.
-        with self._lock:
-            self._sockets.append(sock.dup())
-        if self._is_cut:
-            self.cut()
 
-    def cut(self) -> None:
-        """Cut all connections, and those that are opened later."""
-        with self._lock:
-            self._is_cut = True
-            for open_socket in self._sockets:
-                with suppress(OSError):
-                    open_socket.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        super().close()
-        with self._lock:
-            for open_socket in self._sockets:
-                open_socket.close()
-            self._sockets.clear()
-
-
-@contextmanager
-def _session() -> Iterator[requests.Session]:
-    """Open a session that ends after `OIDC_TIMEOUT`, which as a timeout of requests only limits each pause."""
-    connections = _Connections()
-    watchdog = threading.Timer(settings.OIDC_TIMEOUT, connections.cut)
-    watchdog.daemon = True
-    watchdog.start()
-    try:
-        with requests.Session() as session:
-            session.headers["Accept-Encoding"] = "identity"
-            session.mount("http://", connections)
-            session.mount("https://", connections)
-            yield session
-    finally:
-        watchdog.cancel()
+def _session(deadline: Deadline) -> requests.Session:
+    """Return a session that the deadline ends."""
+    session = requests.Session()
+    session.headers["Accept-Encoding"] = "identity"
+    session.mount("http://", _Connections(deadline))
+    session.mount("https://", _Connections(deadline))
+    return session
