@@ -29,7 +29,8 @@ from tests.certificates import self_signed, speak_tls
 from tests.dripping_server import PATIENCE_SECONDS, dripping
 
 LIMITS = Limits(connect=5, read=5, total=10, most_bytes=1_000_000)
-HASTY = Limits(connect=5, read=5, total=0.3, most_bytes=1_000_000)
+#: Only the whole time is limited.
+HASTY = Limits(connect=2 * PATIENCE_SECONDS, read=2 * PATIENCE_SECONDS, total=0.3, most_bytes=1_000_000)
 LOOPBACK = PublicHosts(["127.0.0.0/8", "::1/128"])
 OK = b"HTTP/1.1 200 OK\r\n"
 
