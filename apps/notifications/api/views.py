@@ -64,14 +64,14 @@ class NotificationViewSet(mixins.ListModelMixin, ApiViewSet[Notification]):
     @action(detail=False, methods=["post"], pagination_class=None)
     def read(self, request: ApiRequest) -> Response:
         """Mark all notifications up to the ID `until` as read, or only the one with the ID `only`."""
-        given = checked_data(ReadWriter(data=request.data))
-        until = given["until"] if given["until"] is not None else given["only"]
+        body = checked_data(ReadWriter(data=request.data))
+        until = body["until"] if body["until"] is not None else body["only"]
         if until is None:
             raise InvalidFields(
                 {"until": ["Enter the ID of the newest notification that you have seen, or one ID as `only`."]}
             )
-        count = mark_read(user=request.user, at=timezone.now(), until=until, only=given["only"])
-        return Response({"until": given["until"], "only": given["only"], "read": count})
+        count = mark_read(user=request.user, at=timezone.now(), until=until, only=body["only"])
+        return Response({"until": body["until"], "only": body["only"], "read": count})
 
 
 class PreferencesView(ApiView):
@@ -88,9 +88,9 @@ class PreferencesView(ApiView):
     )
     def put(self, request: ApiRequest) -> Response:
         """Set your notification preferences; omitted groups return to their defaults."""
-        given = checked_data(PreferencesWriter(data=request.data))
-        rules = {(rule["channel"], rule["group"]): When(rule["when"]) for rule in given["rules"]}
-        save_preferences(user=request.user, **{**given, "rules": rules})
+        body = checked_data(PreferencesWriter(data=request.data))
+        rules = {(rule["channel"], rule["group"]): When(rule["when"]) for rule in body["rules"]}
+        save_preferences(user=request.user, **{**body, "rules": rules})
         return self.get(request)
 
 
@@ -100,8 +100,8 @@ class FeedsView(ApiView):
     @extend_schema(operation_id="feed_addresses_list", responses=FeedReader(many=True))
     def get(self, request: ApiRequest, *, code: int = status.HTTP_200_OK) -> Response:
         """List the URLs; empty until you create them."""
-        found = Preferences.objects.select_related("user").filter(user=request.user).first()
-        rows = [{"of": name, "address": address} for name, address in addresses_of(found).items()]
+        preferences = Preferences.objects.select_related("user").filter(user=request.user).first()
+        rows = [{"of": name, "address": address} for name, address in addresses_of(preferences).items()]
         return _secret(FeedReader(rows, many=True).data, code)
 
     @extend_schema(operation_id="feed_addresses_create", request=None, responses={201: FeedReader(many=True)})
@@ -133,14 +133,14 @@ class WebhookViewSet(Guarded, ReadOnlyModelViewSet[Webhook], ApiViewSet[Webhook]
         return _secret(WebhookWithSecret(add_webhook(**self.given(WebhookWriter))).data, status.HTTP_201_CREATED)
 
     @command(code=204)
-    def destroy(self, webhook: Webhook, **given: Any) -> None:
+    def destroy(self, webhook: Webhook, **fields: Any) -> None:
         """Remove the webhook and its waiting calls."""
-        remove_webhook(webhook=webhook, **given)
+        remove_webhook(webhook=webhook, **fields)
 
     @command(reader=WebhookReader)
-    def enable(self, webhook: Webhook, **given: Any) -> Any:
+    def enable(self, webhook: Webhook, **fields: Any) -> Any:
         """Enable the webhook again; its waiting calls are sent now."""
-        enable_webhook(webhook=webhook, **given)
+        enable_webhook(webhook=webhook, **fields)
         return self.get_object()
 
 
@@ -150,13 +150,13 @@ class FollowView(ApiView):
     @extend_schema(operation_id="requests_follow_retrieve", responses=FollowSerializer)
     def get(self, request: ApiRequest, key: str) -> Response:
         """Return whether you watch or muted the request; empty: the default of your roles."""
-        wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
-        return Response({"level": level_of(request.user, wanted)})
+        production_request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
+        return Response({"level": level_of(request.user, production_request)})
 
     @extend_schema(operation_id="requests_follow_update", request=FollowSerializer, responses=FollowSerializer)
     def put(self, request: ApiRequest, key: str) -> Response:
         """Watch or mute the request; empty returns to the default of your roles."""
-        wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
-        given = checked_data(FollowSerializer(data=request.data))
-        follow_request(request=wanted, user=request.user, level=given["level"])
-        return Response({"level": level_of(request.user, wanted)})
+        production_request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
+        body = checked_data(FollowSerializer(data=request.data))
+        follow_request(request=production_request, user=request.user, level=body["level"])
+        return Response({"level": level_of(request.user, production_request)})

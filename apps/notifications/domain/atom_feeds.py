@@ -52,23 +52,31 @@ def revoke_feed_address(*, user: User, by: Principal, at: datetime) -> None:
 
 def reader_of(token: str) -> User | None:
     """Return the active user whose feeds this token opens."""
-    named = Preferences.objects.select_related("user").filter(feed_name=token[:_NAME_LENGTH], user__is_active=True)
-    found = named.first()
-    return found.user if found and constant_time_compare(found.feed_token, token) else None
+    rows = Preferences.objects.select_related("user").filter(feed_name=token[:_NAME_LENGTH], user__is_active=True)
+    preferences = rows.first()
+    if preferences is None or not constant_time_compare(preferences.feed_token, token):
+        return None
+    return preferences.user
 
 
 def addresses_of(preferences: Preferences | None, request: Request | None = None) -> dict[str, str]:
     """Return the URLs of a user's feeds by their content, or that of one request; empty if the user has none."""
     if preferences is None or not preferences.feed_name:
         return {}
+
     token = preferences.feed_token
     if request is not None:
         return {str(request): _absolute("notifications:feed-request", token, request.key)}
-    scope, experiments = scope_of(preferences.user), Experiment.objects.order_by("key")
-    found = {"your notifications": _absolute("notifications:feed-inbox", token)}
-    for experiment in experiments if scope.sees_all else experiments.filter(pk__in=scope.experiments):
-        found[f"requests of {experiment}"] = _absolute("notifications:feed-experiment", token, experiment.key)
-    return found
+
+    scope = scope_of(preferences.user)
+    experiments = Experiment.objects.order_by("key")
+    if not scope.sees_all:
+        experiments = experiments.filter(pk__in=scope.experiments)
+
+    addresses = {"your notifications": _absolute("notifications:feed-inbox", token)}
+    for experiment in experiments:
+        addresses[f"requests of {experiment}"] = _absolute("notifications:feed-experiment", token, experiment.key)
+    return addresses
 
 
 def _absolute(name: str, *arguments: str) -> str:

@@ -90,10 +90,10 @@ def notify(*, event: Event) -> int:
 def _notify(event: Event, groups: Mapping[int, Group], experiments: Iterable[int], **about: Target) -> int:
     notified = set(Notification.objects.filter(event=event).values_list("user_id", flat=True))
     users = User.objects.filter(pk__in=groups.keys() - notified, is_active=True).order_by("pk")
-    found = {user: groups[user.pk] for user in users.select_related("notification_preferences")}
-    notify_users(event, found, **about)
+    recipients = {user: groups[user.pk] for user in users.select_related("notification_preferences")}
+    notify_users(event, recipients, **about)
     _queue_calls([_call(event, hook) for hook in Webhook.objects.filter(experiment__in=experiments, enabled=True)])
-    return len(found)
+    return len(recipients)
 
 
 def notify_users(event: Event, users: Mapping[User, Group], **about: Target) -> None:

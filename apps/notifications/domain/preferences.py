@@ -17,8 +17,8 @@ from apps.production.models import Request
 
 def preferences_of(user: User) -> Preferences:
     """Return the user's preferences, or unsaved defaults."""
-    found: Preferences | None = getattr(user, "notification_preferences", None)
-    return found or Preferences(user=user)
+    saved: Preferences | None = getattr(user, "notification_preferences", None)
+    return saved or Preferences(user=user)
 
 
 def hours_of(user: User) -> Hours:

@@ -32,10 +32,16 @@ def concerned_by(event: Event, request: Request) -> dict[int, Group]:
 
 
 def _groups(event: Event, reasons: Mapping[int, set[Audience]]) -> dict[int, Group]:
+    """Return the group of each user to notify: the first that applies. Who caused the event is not notified."""
     actors = set(User.objects.filter(username=event.actor).values_list("pk", flat=True))
-    notifies = kind_of(event).notifies
-    found = {pk: {notifies[one] for one in why if one in notifies} for pk, why in reasons.items() if pk not in actors}
-    return {pk: min(groups, key=list(Group).index) for pk, groups in found.items() if groups}
+    group_by_audience = kind_of(event).notifies
+
+    first_groups: dict[int, Group] = {}
+    for user, audiences in reasons.items():
+        groups = [group_by_audience[audience] for audience in audiences if audience in group_by_audience]
+        if groups and user not in actors:
+            first_groups[user] = min(groups, key=list(Group).index)
+    return first_groups
 
 
 def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[int]]:
@@ -67,19 +73,24 @@ def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[i
 
 
 def concerned_by_failures(event: Event, target: FailureGroup | Incident | WeeklyReport) -> dict[int, Group]:
-    """Return the users whom an event of a failure group, an incident or a weekly report concerns with their group.
+    """Return the users concerned by an event of a failure group, an incident or a weekly report, with their group.
 
-    Liaisons are those of all experiments with jobs in the group, who may triage it, or of the experiment of the report.
+    A failure group concerns the liaisons who may triage it: those of all experiments with jobs in it. A weekly report
+    concerns the liaisons of its experiment.
     """
     operators = Q(role__in=[Role.APPROVER, Role.SHIFTER], experiment=None)
-    found = {Audience.OPERATORS: set(Membership.objects.filter(operators).values_list("user_id", flat=True))}
+    users_by_audience = {
+        Audience.OPERATORS: set(Membership.objects.filter(operators).values_list("user_id", flat=True))
+    }
     if isinstance(target, FailureGroup):
-        found[Audience.OWNER] = set(User.objects.filter(username=target.owner).values_list("pk", flat=True))
-        found[Audience.LIAISONS] = _liaisons_of_all(experiments_in(target))
+        owner = User.objects.filter(username=target.owner)
+        users_by_audience[Audience.OWNER] = set(owner.values_list("pk", flat=True))
+        users_by_audience[Audience.LIAISONS] = _liaisons_of_all(experiments_in(target))
     if isinstance(target, WeeklyReport):
-        found[Audience.LIAISONS] = _liaisons_of_all({target.experiment_id})
+        users_by_audience[Audience.LIAISONS] = _liaisons_of_all({target.experiment_id})
+
     reasons: dict[int, set[Audience]] = {}
-    for audience, users in found.items():
+    for audience, users in users_by_audience.items():
         for user in users:
             reasons.setdefault(user, set()).add(audience)
     return _groups(event, reasons)
@@ -97,12 +108,14 @@ def concerned_by_proposal(event: Event, proposal: KnownErrorChange | ExperimentP
 
 
 def _liaisons_of_all(experiments: set[int | None]) -> set[int]:
-    """Return the liaisons who are so for each of these experiments."""
+    """Return the users who are liaisons of every one of these experiments."""
     liaisons: dict[int | None, set[int]] = {}
     for experiment, user in Membership.objects.filter(role=Role.LIAISON).values_list("experiment_id", "user_id"):
         liaisons.setdefault(experiment, set()).add(user)
-    of_each = [liaisons.get(one, set()) if one is not None else set() for one in experiments]
-    return set.intersection(*of_each) if of_each else set()
+
+    if not experiments or None in experiments:
+        return set()
+    return set.intersection(*(liaisons.get(experiment, set()) for experiment in experiments))
 
 
 def _candidates(event: Event, request: Request) -> dict[Audience, set[int]]:
@@ -133,5 +146,7 @@ def _named(event: Event) -> set[int]:
 def _signers(event: Event, request: Request) -> set[int]:
     """Return the users who can give a missing signature, including deputies."""
     missing = [slot.group for slot in slots_of(request) if slot.signature is None]
-    found = possible_signers(missing, approval_facts(request), event.at)
-    return {right.user.pk for rights in found.values() for right in rights}
+    users: set[int] = set()
+    for rights in possible_signers(missing, approval_facts(request), event.at).values():
+        users.update(right.user.pk for right in rights)
+    return users

@@ -31,26 +31,29 @@ def inbox(request: HttpRequest, token: str) -> HttpResponseBase:
 @login_not_required
 @require_safe
 def of_request(request: HttpRequest, token: str, key: str) -> HttpResponseBase:
-    found = get_object_or_404(Request.objects.visible_to(_reader(token)), key=key)
-    path = found.get_absolute_url()
-    entries = [(event, path) for event in events_of(found).order_by("-id")[:SIZE]]
-    return _answer(request, f"opsportal: {found}", path, entries)
+    production_request = get_object_or_404(Request.objects.visible_to(_reader(token)), key=key)
+    path = production_request.get_absolute_url()
+    entries = [(event, path) for event in events_of(production_request).order_by("-id")[:SIZE]]
+    return _answer(request, f"opsportal: {production_request}", path, entries)
 
 
 @login_not_required
 @require_safe
 def of_experiment(request: HttpRequest, token: str, key: str) -> HttpResponseBase:
-    user, found = _reader(token), get_object_or_404(Experiment, key=key)
-    if not scope_of(user).sees(found.pk):
+    user = _reader(token)
+    experiment = get_object_or_404(Experiment, key=key)
+    if not scope_of(user).sees(experiment.pk):
         raise Http404
-    events = list(events_of_experiment(found)[:SIZE])
-    requests = Request.objects.filter(pk__in={event.target_id for event in events})
-    paths = {str(one.pk): one.get_absolute_url() for one in requests}
+
+    events = list(events_of_experiment(experiment)[:SIZE])
+    production_requests = Request.objects.filter(pk__in={event.target_id for event in events})
+    paths = {str(row.pk): row.get_absolute_url() for row in production_requests}
     entries = [(event, paths[event.target_id]) for event in events]
-    entries += [(event, reverse("production:holds")) for event in hold_events_of(found)[:SIZE]]
-    entries = sorted(entries, key=lambda entry: entry[0].pk, reverse=True)[:SIZE]
-    path = f"{reverse('production:request-list')}?experiment={found.key}"
-    return _answer(request, f"opsportal: requests of {found}", path, entries)
+    entries += [(event, reverse("production:holds")) for event in hold_events_of(experiment)[:SIZE]]
+    newest = sorted(entries, key=lambda entry: entry[0].pk, reverse=True)[:SIZE]
+
+    path = f"{reverse('production:request-list')}?experiment={experiment.key}"
+    return _answer(request, f"opsportal: requests of {experiment}", path, newest)
 
 
 def _reader(token: str) -> User:

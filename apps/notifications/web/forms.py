@@ -1,5 +1,6 @@
 """Forms of notification preferences, webhooks and followed requests."""
 
+from itertools import product
 from typing import Any
 
 from django import forms
@@ -42,9 +43,9 @@ class PreferencesForm(forms.ModelForm):
 
     def values(self) -> dict[str, Any]:
         """Return the arguments of `save_preferences`."""
-        given = self.cleaned_data
-        rules = {(channel, group): When(given[_field(channel, group)]) for channel in Channel for group in Group}
-        return {name: given[name] for name in self.Meta.fields} | {"rules": rules}
+        cleaned = self.cleaned_data
+        rules = {(channel, group): When(cleaned[_field(channel, group)]) for channel, group in product(Channel, Group)}
+        return {name: cleaned[name] for name in self.Meta.fields} | {"rules": rules}
 
 
 def _field(channel: str, group: str) -> str:

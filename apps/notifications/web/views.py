@@ -92,8 +92,8 @@ def add_webhook(request: AuthenticatedRequest) -> HttpResponse:
     form = WebhookForm(request.POST, user=request.user)
     if form.is_valid():
         with show_errors(request, form):
-            given = {"experiment": None, **form.cleaned_data}
-            hook = webhooks.add_webhook(by=request.user, at=timezone.now(), **given)
+            fields = {"experiment": None, **form.cleaned_data}
+            hook = webhooks.add_webhook(by=request.user, at=timezone.now(), **fields)
             return _settings(request, new_secret=hook.secret)
     return _settings(request, 400, webhook_form=form)
 
@@ -116,18 +116,25 @@ def change_webhook(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 def follow(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Watch or mute a request; the page of the request shows the same card."""
     user = request.user
-    wanted = get_object_or_404(Request.objects.visible_to(user).select_related("experiment"), key=key)
+    visible = Request.objects.visible_to(user).select_related("experiment")
+    production_request = get_object_or_404(visible, key=key)
+
     if request.method == "POST":
         level = request.POST.get("level", "")
         if level not in {"", *Level.values}:
             messages.error(request, "Nothing was changed. Choose to watch or mute the request, or neither.")
-            return redirect(wanted)
-        follow_request(request=wanted, user=user, level=level)
-        words = {"watching": "You are watching this request.", "muted": "You have muted this request."}
-        messages.success(request, words.get(level, "You get the notifications of your roles."))
-        return redirect(wanted)
+            return redirect(production_request)
+        follow_request(request=production_request, user=user, level=level)
+        confirmations = {"watching": "You are watching this request.", "muted": "You have muted this request."}
+        messages.success(request, confirmations.get(level, "You get the notifications of your roles."))
+        return redirect(production_request)
+
     preferences = getattr(user, "notification_preferences", None)
-    context = {"object": wanted, "level": level_of(user, wanted), "feeds": addresses_of(preferences, wanted)}
+    context = {
+        "object": production_request,
+        "level": level_of(user, production_request),
+        "feeds": addresses_of(preferences, production_request),
+    }
     return render(request, "notifications/follow.html", context)
 
 
