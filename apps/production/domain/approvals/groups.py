@@ -58,16 +58,23 @@ def retire_group(*, group: ApprovalGroup, by: User, at: datetime, reason: str) -
     current = ApprovalGroup.objects.select_for_update().get(pk=group.pk)
     if current.retired_at:
         raise InvalidTransition(f"{current} is already retired.")
-    found = retirement_of(current, at)
+
+    retirement = retirement_of(current, at)
     current.approvalrule_set.clear()
-    for one in _delegations(current, at):
-        end_delegation(delegation=one, by=by, at=at, reason=reason)
+    for delegation in _delegations(current, at):
+        end_delegation(delegation=delegation, by=by, at=at, reason=reason)
     current.members.clear()
-    current.role, current.retired_at = "", at
+    current.role = ""
+    current.retired_at = at
     current.save(update_fields=["role", "retired_at"])
-    data = {"rules": list(found.rules), "emptied": list(found.emptied), "delegations": list(found.delegations)}
+
+    data = {
+        "rules": list(retirement.rules),
+        "emptied": list(retirement.emptied),
+        "delegations": list(retirement.delegations),
+    }
     publish(kind="approval_group.retired", target=current, by=by, at=at, reason=reason, data=data)
-    return found
+    return retirement
 
 
 def _delegations(group: ApprovalGroup, at: datetime) -> QuerySet[Delegation]:

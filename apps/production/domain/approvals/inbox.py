@@ -58,23 +58,28 @@ def waiting_for(user: User, at: datetime | None = None) -> RequestQuerySet[Reque
     scope = scope_of(user)
     if not scope.roles:
         return Request.objects.none()
-    found = Q(pk__in=signable(user, at))
+
+    condition = Q(pk__in=signable(user, at))
     for experiments, waits in _responsibilities(scope.roles).items():
         states = [wait for wait in waits if wait in RequestState]
-        kinds = Attention.objects.filter(kind__in=[wait for wait in waits if wait in AttentionKind])
-        here = Q() if None in experiments else Q(experiment__in=experiments)
-        found |= here & (Q(state__in=states) | Q(pk__in=kinds.values("request")))
-    others = Q(state=RequestState.DRAFT) & ~Q(created_by=user)
-    return Request.objects.filter(found).exclude(others).order_by(F("deadline").asc(nulls_last=True), "pk")
+        kinds = [wait for wait in waits if wait in AttentionKind]
+        with_attention = Attention.objects.filter(kind__in=kinds)
+        of_experiments = Q() if None in experiments else Q(experiment__in=experiments)
+        condition |= of_experiments & (Q(state__in=states) | Q(pk__in=with_attention.values("request")))
+
+    drafts_of_others = Q(state=RequestState.DRAFT) & ~Q(created_by=user)
+    requests = Request.objects.filter(condition).exclude(drafts_of_others)
+    return requests.order_by(F("deadline").asc(nulls_last=True), "pk")
 
 
 def _responsibilities(roles: Iterable[tuple[str, int | None]]) -> dict[frozenset[int | None], list[str]]:
     """Return what waits for a user with these roles, by the experiments for which it does; None is all of them."""
-    found: dict[frozenset[int | None], list[str]] = {}
-    for wait, who in RESPONSIBLE.items():
-        if experiments := frozenset(experiment for role, experiment in roles if role in who):
-            found.setdefault(experiments, []).append(wait)
-    return found
+    waits: dict[frozenset[int | None], list[str]] = {}
+    for wait, responsible_roles in RESPONSIBLE.items():
+        experiments = frozenset(experiment for role, experiment in roles if role in responsible_roles)
+        if experiments:
+            waits.setdefault(experiments, []).append(wait)
+    return waits
 
 
 @dataclass(frozen=True)
@@ -89,20 +94,26 @@ class Wait:
 def waits_of(requests: Iterable[Request]) -> dict[int, list[Wait]]:
     """Return the waits of each request by primary key, most urgent first, in two queries."""
     requests = list(requests)
-    found: dict[int, list[Wait]] = {request.pk: [] for request in requests}
+    order = [RequestState.AWAITING_APPROVAL, *RESPONSIBLE]
+    waits: dict[int, list[Wait]] = {request.pk: [] for request in requests}
+
     arrived = arrivals(requests)
     for request in requests:
-        event, since = arrived.get(request.pk), request.submitted_at or request.created_at
+        if request.state not in order:
+            continue
+        event = arrived.get(request.pk)
+        since = event.at if event else request.submitted_at or request.created_at
         why = f"{event.actor}: “{event.reason}”" if event is not None and event.reason else ""
-        found[request.pk].append(Wait(RequestState(request.state), event.at if event else since, why))
+        waits[request.pk].append(Wait(RequestState(request.state), since, why))
+
     for row in Attention.objects.filter(request__in=requests):
         kind = AttentionKind(row.kind)
-        found[row.request_id].append(Wait(kind, row.since, f"{kind.label.capitalize()}: {row.words}"))
-    order = [RequestState.AWAITING_APPROVAL, *RESPONSIBLE]
-    return {
-        pk: sorted((wait for wait in waits if wait.of in order), key=lambda wait: order.index(wait.of))
-        for pk, waits in found.items()
-    }
+        if kind in order:
+            waits[row.request_id].append(Wait(kind, row.since, f"{kind.label.capitalize()}: {row.words}"))
+
+    for waits_of_request in waits.values():
+        waits_of_request.sort(key=lambda wait: order.index(wait.of))
+    return waits
 
 
 def users_awaited(request: Request, wait: RequestState | AttentionKind, at: datetime) -> tuple[list[str], list[str]]:
@@ -114,8 +125,9 @@ def users_awaited(request: Request, wait: RequestState | AttentionKind, at: date
         return [], responsible_users(wait, request.experiment_id)
     slots = slots_of(request)
     missing = [slot for slot in slots if slot.signature is None] or slots
-    found = possible_signers([slot.group for slot in missing], approval_facts(request), at)
-    people = {right.user.username for rights in found.values() for right in rights}
+    people: set[str] = set()
+    for rights in possible_signers([slot.group for slot in missing], approval_facts(request), at).values():
+        people.update(right.user.username for right in rights)
     return [slot.group.name for slot in missing if slot.group], sorted(people)
 
 
@@ -145,9 +157,11 @@ def signable(user: User, at: datetime | None, among: Iterable[int] | None = None
     live = Signature.objects.filter(request__in=signed, withdrawn_at=None).order_by()
     for request, group in live.values_list("request_id", "group_id"):
         signed[request].add(group)
-    rules, signer = Rules(), signer_at(user, at)
+
+    rules = Rules()
+    signer = signer_at(user, at)
     known: dict[tuple[int, int, frozenset[int], frozenset[int | None]], list[Right]] = {}
-    found = {}
+    signable_requests = {}
     for pk, experiment, kind, author, submitter, editors in rows:
         requesters = frozenset({author, submitter, *editors} & signer.people)
         alike = (experiment, kind, requesters, frozenset(signed[pk]))
@@ -158,8 +172,8 @@ def signable(user: User, at: datetime | None, among: Iterable[int] | None = None
             rights = (signer.right(group, facts) for group in missing or groups)
             known[alike] = [right for right in rights if right is not None]
         if known[alike]:
-            found[pk] = known[alike]
-    return found
+            signable_requests[pk] = known[alike]
+    return signable_requests
 
 
 @dataclass(frozen=True)

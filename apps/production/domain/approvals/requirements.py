@@ -93,13 +93,13 @@ class Signer:
 
     def __init__(self, user: User | None, delegations: Iterable[Delegation]) -> None:
         self.user = user
-        self._given = list(delegations)
+        self._delegations = list(delegations)
 
     @property
     def people(self) -> frozenset[int]:
         """The keys of this user and of the users who delegated to them."""
         own = {self.user.pk} if self.user else set()
-        return frozenset(own | {given.from_user_id for given in self._given})
+        return frozenset(own | {delegation.from_user_id for delegation in self._delegations})
 
     def rights(self, group: ApprovalGroup | None, facts: ApprovalFacts) -> list[Right]:
         """Return the user's own right to sign for a group, else those by delegation; no one signs their own request."""
@@ -109,9 +109,9 @@ class Signer:
         if is_in_group(user, group, facts):
             return [Right(user, group)]
         return [
-            Right(user, group, given.from_user)
-            for given in self._given
-            if given.from_user_id not in facts.requesters and _covers(given, group, facts)
+            Right(user, group, delegation.from_user)
+            for delegation in self._delegations
+            if delegation.from_user_id not in facts.requesters and _covers(delegation, group, facts)
         ]
 
     def right(self, group: ApprovalGroup | None, facts: ApprovalFacts) -> Right | None:
@@ -125,20 +125,20 @@ def signer_at(user: User | None, at: datetime | None) -> Signer:
     return Signer(user, delegations_in_force(at, to_user=user))
 
 
-def delegations_in_force(at: datetime, **fitting: Any) -> QuerySet[Delegation]:
+def delegations_in_force(at: datetime, **matching: Any) -> QuerySet[Delegation]:
     """Return the delegations in force at a time, with the roles of the delegators, in a fixed number of queries."""
-    found = Delegation.objects.filter(revoked_at=None, from_at__lte=at, until_at__gt=at, **fitting)
-    found = found.select_related("from_user", "group").order_by("pk")
-    return found.prefetch_related("from_user__memberships")
+    delegations = Delegation.objects.filter(revoked_at=None, from_at__lte=at, until_at__gt=at, **matching)
+    delegations = delegations.select_related("from_user", "group").order_by("pk")
+    return delegations.prefetch_related("from_user__memberships")
 
 
-def _covers(given: Delegation, group: ApprovalGroup | None, facts: ApprovalFacts) -> bool:
-    if given.group_id is not None and (group is None or group.pk != given.group_id):
+def _covers(delegation: Delegation, group: ApprovalGroup | None, facts: ApprovalFacts) -> bool:
+    if delegation.group_id is not None and (group is None or group.pk != delegation.group_id):
         return False
-    if given.role and group is not None:
+    if delegation.role and group is not None:
         return False
-    giver = given.from_user
-    return scope_of(giver).sees(facts.experiment_id) and is_in_group(giver, group, facts)
+    delegator = delegation.from_user
+    return scope_of(delegator).sees(facts.experiment_id) and is_in_group(delegator, group, facts)
 
 
 def is_in_group(user: User, group: ApprovalGroup | None, facts: ApprovalFacts) -> bool:
@@ -175,12 +175,15 @@ def approval_facts(request: Request) -> ApprovalFacts:
 def slots_of(request: Request, user: User | None = None, at: datetime | None = None) -> list[Slot]:
     """Return the required signatures of a request, with this user's right to sign each."""
     live = Signature.objects.filter(request=request, withdrawn_at=None).select_related("by", "for_user")
-    given = {signature.group_id: signature for signature in live}
-    facts, signer = approval_facts(request), signer_at(user, at)
-    return [
-        Slot(group, given.get(group.pk if group else None), signer.right(group, facts))
-        for group in Rules().groups_for(facts)
-    ]
+    signatures = {signature.group_id: signature for signature in live}
+    facts = approval_facts(request)
+    signer = signer_at(user, at)
+
+    slots = []
+    for group in Rules().groups_for(facts):
+        signature = signatures.get(group.pk if group else None)
+        slots.append(Slot(group, signature, signer.right(group, facts)))
+    return slots
 
 
 def signers_of(
@@ -220,14 +223,18 @@ def possible_signers(
     seers = Q(memberships__experiment=None, memberships__role__in=OPG_ROLES)
     seers |= Q(memberships__experiment=facts.experiment_id)
     users = User.objects.filter(seers, is_active=True).distinct().prefetch_related("memberships")
-    given: dict[int, list[Delegation]] = defaultdict(list)
-    for one in delegations_in_force(at):
-        given[one.to_user_id].append(one)
-    signers = [Signer(user, given[user.pk]) for user in users]
-    return {
-        group.pk if group else None: sorted((r for one in signers for r in one.rights(group, facts)), key=str)
-        for group in groups
-    }
+    delegations: dict[int, list[Delegation]] = defaultdict(list)
+    for delegation in delegations_in_force(at):
+        delegations[delegation.to_user_id].append(delegation)
+    signers = [Signer(user, delegations[user.pk]) for user in users]
+
+    rights_by_group: dict[int | None, list[Right]] = {}
+    for group in groups:
+        rights: list[Right] = []
+        for signer in signers:
+            rights += signer.rights(group, facts)
+        rights_by_group[group.pk if group else None] = sorted(rights, key=str)
+    return rights_by_group
 
 
 @dataclass(frozen=True)
@@ -251,19 +258,25 @@ def approval_of(request: Request, user: User, at: datetime, *, slots: Iterable[S
 
     Pass `slots`, the result of `slots_of` for this user, to save its queries.
     """
-    given = list(Signature.objects.filter(request=request).select_related("by", "for_user", "group").order_by("pk"))
+    signatures = list(
+        Signature.objects.filter(request=request).select_related("by", "for_user", "group").order_by("pk")
+    )
     if request.state in SIGNED:
-        return Approval([Slot(one.group, one) for one in given if one.withdrawn_at is None])
+        return Approval(
+            [Slot(signature.group, signature) for signature in signatures if signature.withdrawn_at is None]
+        )
     if request.state in {RequestState.DRAFT, RequestState.CANCELLED, RequestState.SUPERSEDED, RequestState.REJECTED}:
         return Approval([])
+
     slots = slots_of(request, user, at) if slots is None else list(slots)
     people = possible_signers([slot.group for slot in slots], approval_facts(request), at)
-    slots = [_filled(request, slot, people, given) for slot in slots]
-    own = [
-        one.signature for one in slots if one.signature and user.pk in {one.signature.by_id, one.signature.for_user_id}
-    ]
-    is_open = request.state == RequestState.AWAITING_APPROVAL
-    return Approval(slots, frozenset(one.pk for one in own if is_open))
+    slots = [_filled(request, slot, people, signatures) for slot in slots]
+    if request.state != RequestState.AWAITING_APPROVAL:
+        return Approval(slots)
+
+    current = [slot.signature for slot in slots if slot.signature]
+    own = [signature.pk for signature in current if user.pk in {signature.by_id, signature.for_user_id}]
+    return Approval(slots, frozenset(own))
 
 
 def move_message(request: Request, verb: str) -> str:
@@ -274,16 +287,19 @@ def move_message(request: Request, verb: str) -> str:
     return f"{request} is now “{request.get_state_display()}”."
 
 
-def _filled(request: Request, slot: Slot, people: dict[int | None, list[Right]], given: list[Signature]) -> Slot:
+def _filled(request: Request, slot: Slot, people: dict[int | None, list[Right]], signatures: list[Signature]) -> Slot:
     group = slot.group.pk if slot.group else None
     names = [str(person) for person in people.get(group, [])]
     more = [f"{len(names) - MAX_PEOPLE} more"] if len(names) > MAX_PEOPLE else []
     slot = replace(slot, people=(*names[:MAX_PEOPLE], *more))
-    # Without an earlier signature of this group, compare with the last one of any group.
-    before = [one for one in reversed(given) if one.withdrawn_at is not None]
-    earlier = next((one for one in before if one.group_id == group), before[0] if before else None)
+
+    # Without an earlier signature of this group, compare with the newest one of any group.
+    withdrawn = [signature for signature in reversed(signatures) if signature.withdrawn_at is not None]
+    of_group = [signature for signature in withdrawn if signature.group_id == group]
+    earlier = next(iter(of_group or withdrawn), None)
     if slot.signature is not None or earlier is None:
         return slot
+
     now = content_of(request)
     changed = changes(read_plain(earlier.content, now.workflow)[0], now)
     return replace(slot, earlier=earlier, changes=tuple(changed[:MAX_CHANGES]))

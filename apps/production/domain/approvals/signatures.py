@@ -31,9 +31,9 @@ def sign(
         raise NotAllowed(f"You are not a member of {slots[0].name}, which must sign.")
     free = [slot for slot in mine if slot.signature is None]
     if missing and not free:
-        given = "; ".join(f"{slot.signature.by} signed for {slot.name}" for slot in mine if slot.signature)
+        existing = "; ".join(f"{slot.signature.by} signed for {slot.name}" for slot in mine if slot.signature)
         lacking = ", ".join(slot.name for slot in missing)
-        raise InvalidTransition(f"{request} is already signed: {given}. Missing: {lacking}.")
+        raise InvalidTransition(f"{request} is already signed: {existing}. Missing: {lacking}.")
     made = [
         Signature.objects.create(
             request=request,
@@ -61,13 +61,13 @@ def signature_data(signatures: list[Signature]) -> dict[str, Any]:
 
 def withdraw_own(*, request: Request, signature: int, by: User, at: datetime, reason: str) -> Signature:
     """Withdraw a signature given by or for this user. Raises `InvalidTransition`, `NotAllowed`."""
-    found = Signature.objects.filter(request=request, pk=signature).select_related("by", "for_user").first()
-    if found is None or found.withdrawn_at is not None:
+    own_signature = Signature.objects.filter(request=request, pk=signature).select_related("by", "for_user").first()
+    if own_signature is None or own_signature.withdrawn_at is not None:
         raise InvalidTransition(f"{request} no longer has this signature.")
-    if by.pk not in {found.by_id, found.for_user_id}:
+    if by.pk not in {own_signature.by_id, own_signature.for_user_id}:
         raise NotAllowed("You can withdraw only signatures given by you or for you.")
-    _withdraw(Q(pk=found.pk), by=by, at=at, reason=reason)
-    return found
+    _withdraw(Q(pk=own_signature.pk), by=by, at=at, reason=reason)
+    return own_signature
 
 
 def withdraw_all(*, request: Request, by: User, at: datetime, reason: str) -> int:
