@@ -185,7 +185,8 @@ def stage_rule(severity: Severity) -> Callable[[StageCheck], Rule]:
     def make(check: StageCheck) -> Rule:
         def check_stages(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             for path, stage in stages(content):
-                yield from (found.below(path) for found in check(stage, facts))
+                for problem in check(stage, facts):
+                    yield problem.below(path)
 
         check_stages.__doc__ = check.__doc__
         return rule(severity)(check_stages)
@@ -199,8 +200,10 @@ def past_rule(severity: Severity) -> Callable[[PastCheck], Rule]:
     def make(check: PastCheck) -> Rule:
         def check_stages(content: RequestContent, facts: Facts) -> Iterator[Problem]:
             for (path, stage), past in zip(stages(content), facts.estimate.stages, strict=False):
-                if past.past_jobs:
-                    yield from (found.below(path) for found in check(stage, past))
+                if not past.past_jobs:
+                    continue
+                for problem in check(stage, past):
+                    yield problem.below(path)
 
         check_stages.__doc__ = check.__doc__
         return rule(severity)(check_stages)

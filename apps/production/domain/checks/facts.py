@@ -159,7 +159,9 @@ def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other,
     """Return other requests with the same title, or with runs or seeds that may overlap."""
     runs = [argument.name for argument in content.workflow.arguments if argument.type == "runs"]
     first = FilteredRelation("stages", condition=Q(stages__position=0))
-    rows, alike = earlier.alias(first=first), Q()
+    rows = earlier.alias(first=first)
+
+    alike = Q()
     for name in runs:
         if mine := runs_in(content, name):
             rows = rows.alias(**_ends(name))
@@ -172,11 +174,13 @@ def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other,
         alike |= Q(title__iexact=title)
     if not alike:
         return ()
-    named = [KT(f"arguments__{name}") for name in (*runs, "first_seed")]
-    found: Any = rows.filter(alike).order_by("pk")
-    found = found.values_list("key", "title", "first__jobs", "first__configuration", "first__release", *named)
-    return tuple(
-        Other(
+
+    arguments = [KT(f"arguments__{name}") for name in (*runs, "first_seed")]
+    columns: Any = ("key", "title", "first__jobs", "first__configuration", "first__release", *arguments)
+    others = []
+    for row in rows.filter(alike).order_by("pk").values_list(*columns):
+        key, title, jobs, configuration, release, *texts, seed = row
+        other = Other(
             key=key,
             title=title,
             runs={name: text for name, text in zip(runs, texts, strict=True) if text},
@@ -185,8 +189,8 @@ def _others(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other,
             configuration=configuration or "",
             release=release or "",
         )
-        for key, title, jobs, configuration, release, *texts, seed in found
-    )
+        others.append(other)
+    return tuple(others)
 
 
 def _ends(name: str) -> dict[str, Case]:
@@ -203,9 +207,12 @@ def _ends(name: str) -> dict[str, Case]:
 
 def _datasets(content: RequestContent) -> set[str]:
     """Return the datasets that the stages read and write, at each point of a scan."""
-    at_points = (at_point(content, point) for point in scan_of(content).points)
-    chains = [content.stages, *(one.stages for one in at_points)]
-    return {name for chain in chains for stage in chain for name in (stage.input_dataset, stage.output_dataset)}
+    contents = [content, *(at_point(content, point) for point in scan_of(content).points)]
+    datasets: set[str] = set()
+    for at_one_point in contents:
+        for stage in at_one_point.stages:
+            datasets |= {stage.input_dataset, stage.output_dataset}
+    return datasets
 
 
 def _writers(
@@ -214,14 +221,17 @@ def _writers(
     """Return the request of this experiment that writes each dataset, and the datasets that only others write."""
     rows = Stage.objects.filter(output_dataset__in={name for name in names if "\0" not in name})
     rows = rows.exclude(request__state__in=UNCLAIMED).exclude(request=request)
-    found = list(rows.order_by("-pk").values_list("output_dataset", "request__key", "request__experiment_id"))
+    writers = list(rows.order_by("-pk").values_list("output_dataset", "request__key", "request__experiment_id"))
+
     scans = Stage.objects.filter(request__experiment=experiment).exclude(request__scan="").exclude(request=request)
     scans = scans.exclude(request__state__in=UNCLAIMED).order_by("-pk")
     for output, text, key in scans.values_list("output_dataset", "request__scan", "request__key")[:MOST_SCANS]:
         written = {point.text(output) for point in read_scan(text).points}
-        found += [(name, key, experiment.pk) for name in written & names]
-    own = {name: key for name, key, owner in found if owner == experiment.pk}
-    return own, frozenset(name for name, _, owner in found if owner != experiment.pk) - own.keys()
+        writers += [(name, key, experiment.pk) for name in written & names]
+
+    own = {name: key for name, key, owner in writers if owner == experiment.pk}
+    foreign = frozenset(name for name, _, owner in writers if owner != experiment.pk)
+    return own, foreign - own.keys()
 
 
 def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[str]:
@@ -287,11 +297,11 @@ def _largest_node() -> int:
 
 def _changed_at(request: Request) -> Mapping[int, datetime]:
     """Return when the release or configuration of each stage last changed, from the request's edit events."""
-    found: dict[int, datetime] = {}
+    changed_at: dict[int, datetime] = {}
     edits: Iterable[Event] = events_of(request).filter(kind="request.edited")
     for event in edits:
         for change in event.data.get("changes", ()):
             parts = change["path"].split(".")
             if parts[0] == "stages" and (len(parts) == 2 or parts[2] in {"release", "configuration"}):
-                found[int(parts[1])] = event.at
-    return found
+                changed_at[int(parts[1])] = event.at
+    return changed_at

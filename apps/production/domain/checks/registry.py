@@ -24,24 +24,23 @@ RULES: Registry[Rule] = Registry(
     builtins={
         name: f"{module.__name__}:{name}"
         for module in _MODULES
-        for name, one in vars(module).items()
-        if isinstance(one, Rule)
+        for name, value in vars(module).items()
+        if isinstance(value, Rule)
     },
 )
 #: A draft must pass these to be saved. Third-party rules never prevent saving a draft.
-DRAFT: Mapping[str, Rule] = {name: one for name, one in vars(draft).items() if isinstance(one, Rule)}
+DRAFT: Mapping[str, Rule] = {name: value for name, value in vars(draft).items() if isinstance(value, Rule)}
 rules = RULES.working
 
 
 def rules_by_severity() -> list[tuple[Severity, str, list[tuple[str, str]]]]:
     """Return each severity with its meaning and its rules, each a name and a description."""
-    found = rules()
     meanings = {
         Severity.INVALID: "Required to save a draft",
         Severity.ERROR: "Required to submit a request",
         Severity.WARNING: "Recommended: approvers see a warning",
     }
-    return [
-        (level, words, [(name, one.description) for name, one in found.items() if one.severity == level])
-        for level, words in meanings.items()
-    ]
+    descriptions: dict[Severity, list[tuple[str, str]]] = {severity: [] for severity in meanings}
+    for name, check in rules().items():
+        descriptions[check.severity].append((name, check.description))
+    return [(severity, meaning, descriptions[severity]) for severity, meaning in meanings.items()]

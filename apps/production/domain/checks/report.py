@@ -46,10 +46,11 @@ def messages_of(findings: Iterable[Finding]) -> Problems:
 def run(rules: Mapping[str, Rule], content: RequestContent, facts: Facts) -> list[Finding]:
     """Return findings, most severe first. A rule that raises is reported as a warning."""
     findings: list[Finding] = []
-    for name, one in rules.items():
+    for name, rule in rules.items():
         try:
             findings += [
-                Finding(name, one.severity, found.path, found.message, found.fix) for found in one(content, facts)
+                Finding(name, rule.severity, problem.path, problem.message, problem.fix)
+                for problem in rule(content, facts)
             ]
         except Exception as error:  # a third-party rule may raise anything; the other rules still run
             log.exception("check %s failed", name)
@@ -71,19 +72,21 @@ class CheckReport:
 
     @property
     def fixes(self) -> list[Fix]:
-        """The fixes that can be applied together: of those that change the same field, that of the worst finding."""
-        found: list[Fix] = []
-        taken: set[str] = set()
+        """The fixes that can be applied together: for each field that of the most severe finding."""
+        fixes: list[Fix] = []
+        changed_fields: set[str] = set()
         for finding in self.findings:
-            if finding.fix is not None and taken.isdisjoint(finding.fix.values):
-                found.append(finding.fix)
-                taken.update(finding.fix.values)
-        return found
+            if finding.fix is not None and changed_fields.isdisjoint(finding.fix.values):
+                fixes.append(finding.fix)
+                changed_fields.update(finding.fix.values)
+        return fixes
 
     def fix_of(self, rule: str, path: str) -> Fix | None:
         """Return the fix that a rule offers for a field, or None if it no longer offers one."""
-        fixes = (one.fix for one in self.findings if one.fix is not None and (one.rule, one.path) == (rule, path))
-        return next(fixes, None)
+        for finding in self.findings:
+            if finding.fix is not None and finding.rule == rule and finding.path == path:
+                return finding.fix
+        return None
 
 
 def check_report(
@@ -115,8 +118,8 @@ class Warnings:
     def groups(self) -> list[tuple[str, str, list[str]]]:
         """Each message once, with its severity and the paths of all fields it applies to."""
         paths: dict[tuple[str, str], list[str]] = {}
-        for one in self.warnings:
-            paths.setdefault((one["severity"], one["message"]), []).append(one["path"])
+        for warning in self.warnings:
+            paths.setdefault((warning["severity"], warning["message"]), []).append(warning["path"])
         return [(severity, message, where) for (severity, message), where in paths.items()]
 
 
@@ -127,8 +130,15 @@ def warnings_now(request: Request, content: RequestContent, *, at: datetime) -> 
 
 def warnings_in(report: CheckReport, *, at: datetime) -> Warnings:
     """Return the findings of checks that have just been run."""
-    found = report.findings
-    rows = [{"rule": f.rule, "severity": f.severity.value, "path": f.path, "message": f.message} for f in found]
+    rows = [
+        {
+            "rule": finding.rule,
+            "severity": finding.severity.value,
+            "path": finding.path,
+            "message": finding.message,
+        }
+        for finding in report.findings
+    ]
     return Warnings(at, rows[:MOST_SHOWN], len(rows), is_current=True)
 
 

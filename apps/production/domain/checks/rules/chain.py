@@ -16,15 +16,15 @@ CONSTANTS = ("geometry",)
 def sources(content: RequestContent) -> list[int | None]:
     """Return, for each stage, the position of the earlier stage it reads; None if it reads something else."""
     writers: dict[str, int] = {}
-    found: list[int | None] = []
+    positions: list[int | None] = []
     for position, stage in enumerate(content.stages):
         if stage.input_dataset:
-            found.append(writers.get(stage.input_dataset))
+            positions.append(writers.get(stage.input_dataset))
         else:
-            found.append(position - 1 if position else None)
+            positions.append(position - 1 if position else None)
         if stage.output_dataset:
             writers.setdefault(stage.output_dataset, position)
-    return found
+    return positions
 
 
 def links(content: RequestContent) -> Iterator[tuple[int, StageContent, int, StageContent]]:
@@ -141,9 +141,11 @@ def same_release(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 def same_geometry(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """All stages use the same detector geometry."""
     for name in CONSTANTS:
-        given = [(path, text(stage, name)) for path, stage in stages(content) if text(stage, name)]
-        for path, value in given[1:]:
-            if value != (first := given[0][1]):
-                here = f"{path}.arguments.{name}"
-                fix = Fix(f"Use {first}", {here: first})
-                yield Problem(here, f"An earlier stage uses {first}, but this stage uses {value}.", fix)
+        first = ""
+        for path, stage in stages(content):
+            value = text(stage, name)
+            first = first or value
+            if value and value != first:
+                field = f"{path}.arguments.{name}"
+                fix = Fix(f"Use {first}", {field: first})
+                yield Problem(field, f"An earlier stage uses {first}, but this stage uses {value}.", fix)

@@ -19,10 +19,10 @@ def at_each_point(whole: Rule) -> Rule:
             return
         seen: set[str] = set()
         for point in points:
-            for found in whole(at_point(content, point), facts):
-                if found.path not in seen:
-                    yield Problem(found.path, f"At {point.words}: {found.message}")
-                seen.add(found.path)
+            for problem in whole(at_point(content, point), facts):
+                if problem.path not in seen:
+                    yield Problem(problem.path, f"At {point.words}: {problem.message}")
+                seen.add(problem.path)
 
     return replace(whole, check=check_points)
 
@@ -46,9 +46,9 @@ def catalogue_available(content: RequestContent, facts: Facts) -> Iterator[Probl
 @stage_rule(Severity.WARNING)
 def output_is_new(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """The catalogue has no dataset with the name of an output yet."""
-    found = (facts.datasets or {}).get(stage.output_dataset)
-    if found:
-        holds = "" if found.events is None else f" with {found.events:,} events"
+    dataset = (facts.datasets or {}).get(stage.output_dataset)
+    if dataset:
+        holds = "" if dataset.events is None else f" with {dataset.events:,} events"
         yield Problem("output_dataset", f"This dataset already exists{holds}. The output would be added to it.")
 
 
@@ -71,8 +71,8 @@ def input_exists(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 @stage_rule(Severity.ERROR)
 def input_not_empty(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """An input dataset has files and events."""
-    found = (facts.datasets or {}).get(stage.input_dataset)
-    if found and 0 in {found.files, found.events} and stage.input_dataset not in facts.written_by:
+    dataset = (facts.datasets or {}).get(stage.input_dataset)
+    if dataset and 0 in {dataset.files, dataset.events} and stage.input_dataset not in facts.written_by:
         yield Problem("input_dataset", "This dataset is empty in the catalogue.")
 
 
@@ -81,12 +81,15 @@ def input_not_empty(stage: StageContent, facts: Facts) -> Iterator[Problem]:
 def input_counts(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """The numbers of events and files to read match the input dataset."""
     for path, stage in stages(content):
-        found = (facts.datasets or {}).get(stage.input_dataset)
-        if not found or content.workflow.takes_files:
+        dataset = (facts.datasets or {}).get(stage.input_dataset)
+        if not dataset or content.workflow.takes_files:
             continue
-        asked = {"events": stage.events, "arguments.files": number(stage, "files")}
-        for name, there in (("events", found.events), ("arguments.files", found.files)):
-            if asked[name] and there and asked[name] != there:
-                here, what = f"{path}.{name}", name.removeprefix("arguments.")
-                fix = Fix(f"Use {there:,}", {here: there})
-                yield Problem(here, f"The input dataset has {there:,} {what} in the catalogue.", fix)
+
+        requested = {"events": stage.events, "arguments.files": number(stage, "files")}
+        catalogued = {"events": dataset.events, "arguments.files": dataset.files}
+        for name, count in catalogued.items():
+            if requested[name] and count and requested[name] != count:
+                field = f"{path}.{name}"
+                unit = name.removeprefix("arguments.")
+                fix = Fix(f"Use {count:,}", {field: count})
+                yield Problem(field, f"The input dataset has {count:,} {unit} in the catalogue.", fix)

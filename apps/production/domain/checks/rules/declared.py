@@ -20,21 +20,21 @@ def declared(content: RequestContent) -> Iterator[tuple[str, Argument, Any]]:
             yield here, argument, stage.value(argument.name)
 
 
-def text(one: RequestContent | StageContent, name: str) -> str:
+def text(content: RequestContent | StageContent, name: str) -> str:
     """Return a text argument, or an empty string if it is missing or has another type."""
-    value = one.arguments.get(name)
+    value = content.arguments.get(name)
     return value.strip() if isinstance(value, str) else ""
 
 
-def number(one: RequestContent | StageContent, name: str) -> float | None:
+def number(content: RequestContent | StageContent, name: str) -> float | None:
     """Return a numeric argument greater than zero, or None."""
-    value = one.arguments.get(name)
+    value = content.arguments.get(name)
     return value if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 
 
-def runs(one: RequestContent | StageContent, name: str) -> Runs:
+def runs(content: RequestContent | StageContent, name: str) -> Runs:
     """Return the run numbers in an argument; empty if it is missing or cannot be read."""
-    return ranges(text(one, name))
+    return ranges(text(content, name))
 
 
 @lru_cache(maxsize=20_000)  # every check parses the runs of all earlier requests

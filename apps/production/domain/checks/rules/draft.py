@@ -13,10 +13,16 @@ from apps.production.enums import RequestedPriority
 
 def _fields(content: RequestContent, kind: type) -> Iterator[tuple[str, Argument, Any]]:
     """Yield each field of the request and its stages with a value of this type: path, definition, value."""
-    found = [(name, argument, getattr(content, name)) for name, argument in REQUEST.items()]
+    for name, argument in REQUEST.items():
+        value = getattr(content, name)
+        if isinstance(value, kind):
+            yield name, argument, value
+
     for path, stage in stages(content):
-        found += [(f"{path}.{name}", argument, getattr(stage, name)) for name, argument in CORE.items()]
-    return (one for one in found if isinstance(one[2], kind))
+        for name, argument in CORE.items():
+            value = getattr(stage, name)
+            if isinstance(value, kind):
+                yield f"{path}.{name}", argument, value
 
 
 @rule(Severity.INVALID)
@@ -67,8 +73,9 @@ def arguments(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         yield Problem(
             f"{path}.kind", f"{content.workflow.title} has no stage “{stage.kind[:40]}”. Choose one of: {kinds}."
         )
-    for path, given, declared in places:
-        for name, value in given.items():
+
+    for path, values, declared in places:
+        for name, value in values.items():
             argument = declared.argument(name)
             problem = argument.problem(value) if argument and value not in ("", None) else ""
             if problem or argument is None:

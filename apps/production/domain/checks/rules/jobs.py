@@ -26,20 +26,20 @@ GENEROUS = 4
 def events_per_job(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """A job has at least ten events."""
     if stage.events and stage.jobs and stage.jobs <= stage.events < FEW_EVENTS * stage.jobs:
-        each = stage.events / stage.jobs
-        yield Problem("jobs", f"Only {each:.3g} events per job. Check the numbers of events and jobs.")
+        per_job = stage.events / stage.jobs
+        yield Problem("jobs", f"Only {per_job:.3g} events per job. Check the numbers of events and jobs.")
 
 
 @stage_rule(Severity.WARNING)
 def even_jobs(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     """Events divide evenly among the jobs of a generation stage."""
     if stage.kind == "generation" and stage.events and stage.jobs and stage.jobs <= stage.events:
-        each, rest = divmod(stage.events, stage.jobs)
-        if rest:
-            events = each * stage.jobs
+        per_job, remainder = divmod(stage.events, stage.jobs)
+        if remainder:
+            events = per_job * stage.jobs
             yield Problem(
                 "events",
-                f"{stage.jobs:,} jobs of {each:,} events make {events:,}, {rest:,} fewer than requested.",
+                f"{stage.jobs:,} jobs of {per_job:,} events make {events:,}, {remainder:,} fewer than requested.",
                 Fix(f"Request {events:,}", {"events": events}),
             )
 
@@ -50,10 +50,10 @@ def file_size(stage: StageContent, facts: Facts) -> Iterator[Problem]:
     size = number(stage, "output_event_bytes")
     if not size or not stage.events or not stage.jobs:
         return
-    each = round(size * stage.events / stage.jobs)
-    if not SMALL_FILE <= each <= LARGE_FILE:
-        what = "small: use fewer jobs or add a merge" if each < SMALL_FILE else "large: use more jobs"
-        about = round_size(round(each, -max(0, len(str(each)) - 3)))
+    file_bytes = round(size * stage.events / stage.jobs)
+    if not SMALL_FILE <= file_bytes <= LARGE_FILE:
+        what = "small: use fewer jobs or add a merge" if file_bytes < SMALL_FILE else "large: use more jobs"
+        about = round_size(round(file_bytes, -max(0, len(str(file_bytes)) - 3)))
         yield Problem("jobs", f"Each job writes about {about}, which is {what}.")
 
 
@@ -145,6 +145,6 @@ def job_length(stage: StageContent, past: StageEstimate) -> Iterator[Problem]:
     jobs = max(1, round(stage.jobs * wall / (4 * HOUR)))
     fits = past.scaled and jobs <= min(stage.events or 0, CORE["jobs"].most)
     what = "Use fewer, longer jobs" if wall < SHORT_JOB else "Use more, shorter jobs"
-    words = round_duration(max(1, round(wall / 60)) * 60)
+    duration = round_duration(max(1, round(wall / 60)) * 60)
     fix = Fix(f"Use {jobs:,} jobs", {"jobs": jobs}) if fits else None
-    yield Problem("jobs", f"A job takes about {words}, by {past.basis}. {what}.", fix)
+    yield Problem("jobs", f"A job takes about {duration}, by {past.basis}. {what}.", fix)

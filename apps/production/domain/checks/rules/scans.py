@@ -41,18 +41,23 @@ def scan_outputs(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         missing = [name for name in varied if f"{{{name}}}" not in stage.output_dataset]
         if stage.output_dataset and missing:
             named = stage.output_dataset + "".join(f"_{{{name}}}" for name in missing)
-            here = f"{path}.output_dataset"
-            words = f"All points would write to this dataset. Name {' and '.join(missing)} in it."
-            yield Problem(here, words, Fix(f"Use {named}", {here: named}))
+            field = f"{path}.output_dataset"
+            message = f"All points would write to this dataset. Name {' and '.join(missing)} in it."
+            yield Problem(field, message, Fix(f"Use {named}", {field: named}))
 
 
 @rule(Severity.ERROR)
 def scan_shares(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """Jobs and events divide evenly among the points of a scan."""
     count = scan_of(content).count
-    for path, stage in stages(content) if count > 1 else ():
+    if count <= 1:
+        return
+
+    for path, stage in stages(content):
         for name, total in (("jobs", stage.jobs), ("events", stage.events)):
             if total and total % count:
-                more, here = -(-total // count) * count, f"{path}.{name}"
-                words = f"{total:,} {name} do not divide among {count} points. {name.capitalize()} are totals."
-                yield Problem(here, words, Fix(f"Use {more:,}, {more // count:,} per point", {here: more}))
+                field = f"{path}.{name}"
+                per_point = -(-total // count)
+                more = per_point * count
+                message = f"{total:,} {name} do not divide among {count} points. {name.capitalize()} are totals."
+                yield Problem(field, message, Fix(f"Use {more:,}, {per_point:,} per point", {field: more}))

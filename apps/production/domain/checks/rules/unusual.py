@@ -59,11 +59,11 @@ def memory_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         if used and past:
             enough = max(ceil(used * 1.5 / GB), 1) * GB
             fix = Fix(f"Use {round_size(enough)}", {f"{path}.memory_bytes": enough})
-            words = f"90% of {past.basis} used at most {_size(used)}. Smaller jobs start sooner."
-            yield Problem(f"{path}.memory_bytes", words, fix)
+            message = f"90% of {past.basis} used at most {_size(used)}. Smaller jobs start sooner."
+            yield Problem(f"{path}.memory_bytes", message, fix)
         else:
-            words = f"No job of the experiment has used or requested more than {_size(earlier)}."
-            yield Problem(f"{path}.memory_bytes", words if earlier else _NOTHING_EARLIER.format("memory"))
+            message = f"No job of the experiment has used or requested more than {_size(earlier)}."
+            yield Problem(f"{path}.memory_bytes", message if earlier else _NOTHING_EARLIER.format("memory"))
 
 
 @rule(Severity.WARNING)
@@ -93,12 +93,12 @@ def hours_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     hours = [_hours(stage) for stage in content.stages]
     if sum(hours) <= HOURS.limit(earlier.get(key, 0)):
         return
-    words = f"{sum(hours):,.0f} h if every job runs to its limit."
+    message = f"{sum(hours):,.0f} h if every job runs to its limit."
     if earlier.get(key):
-        words += f" The largest earlier request, {key}, has {earlier[key]:,.0f} h. Check jobs and wall time."
+        message += f" The largest earlier request, {key}, has {earlier[key]:,.0f} h. Check jobs and wall time."
     else:
-        words += " " + _NOTHING_EARLIER.format("time")
-    yield Problem(f"stages.{hours.index(max(hours))}.jobs", words)
+        message += " " + _NOTHING_EARLIER.format("time")
+    yield Problem(f"stages.{hours.index(max(hours))}.jobs", message)
 
 
 @rule(Severity.WARNING)
@@ -108,13 +108,13 @@ def disk_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
         earlier = facts.largest_outputs.get(stage.name.casefold(), 0)
         if not past.disk_bytes or past.disk_bytes.mid <= DISK.limit(earlier):
             continue
-        words = f"The output would take {_size(past.disk_bytes.mid)}."
+        message = f"The output would take {_size(past.disk_bytes.mid)}."
         if earlier:
-            words += f" The largest earlier one has {_size(earlier)}. Check events and size per event."
+            message += f" The largest earlier one has {_size(earlier)}. Check events and size per event."
         else:
-            words += " " + _NOTHING_EARLIER.format("size")
+            message += " " + _NOTHING_EARLIER.format("size")
         field = "arguments.output_event_bytes" if number(stage, "output_event_bytes") else "events"
-        yield Problem(f"{path}.{field}", words)
+        yield Problem(f"{path}.{field}", message)
 
 
 @rule(Severity.WARNING)
@@ -128,13 +128,13 @@ def run_block_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     least, most = min(earlier, default=1.0), max(earlier, default=0.0)
     if least / JOBS_PER_RUN.times <= jobs / numbers <= JOBS_PER_RUN.limit(most):
         return
-    words = (
+    message = (
         f"{numbers:,} run number{'s' if numbers != 1 else ''} for {jobs:,} jobs: {_per_run(jobs / numbers)} per run."
     )
     if earlier:
         span = _per_run(most) if least == most else f"{least:,.3g} to {_per_run(most)}"
-        words += f" Earlier requests have {span}."
-    yield Problem(f"arguments.{NEW_RUNS}", f"{words} Check the block.")
+        message += f" Earlier requests have {span}."
+    yield Problem(f"arguments.{NEW_RUNS}", f"{message} Check the block.")
 
 
 _NOTHING_EARLIER = "This {} is unusual, and the experiment has no earlier request to compare it with. Check it."
