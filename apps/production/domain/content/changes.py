@@ -19,19 +19,20 @@ class ChangeReview:
 
 
 def review_changes(state: str, old: RequestContent, new: RequestContent) -> ChangeReview:
-    found = changes(old, new)
+    all_changes = changes(old, new)
     if state in EDITABLE:
-        return ChangeReview(found, [change for change in found if not _is_immaterial(change, old, new)], {})
+        return ChangeReview(all_changes, [change for change in all_changes if not _is_immaterial(change, old, new)], {})
+
     material = []
-    for change in found:
+    for change in all_changes:
         argument = _argument(change["path"], new)
         declared = argument is not None and state in ARGUMENT_EDITABLE and state in argument.editable_in
         if not declared and not (state in CHANGEABLE and _is_immaterial(change, old, new)):
             material.append(change)
     if state in CHANGEABLE:
-        return ChangeReview(found, material, {})
+        return ChangeReview(all_changes, material, {})
     refusal = f"This cannot be changed while the request is {RequestState(state).label}."
-    return ChangeReview(found, [], {change["path"]: [refusal] for change in material})
+    return ChangeReview(all_changes, [], {change["path"]: [refusal] for change in material})
 
 
 def may_change(state: str, content: RequestContent) -> bool:

@@ -116,34 +116,36 @@ Differences = list[tuple[str, str, str]]
 
 def changes(old: RequestContent, new: RequestContent) -> list[dict[str, str]]:
     """Return the differences as path, old and new text of each field; an added or removed stage is one change."""
-    found = _differences("", old, new, FIELDS, new.workflow)
+    differences = _differences("", old, new, FIELDS, new.workflow)
     for position, (before, after) in enumerate(zip_longest(old.stages, new.stages)):
         path = f"stages.{position}"
         if before is None or after is None or before.kind != after.kind:
-            found.append((path, _title(before), _title(after)))
+            differences.append((path, _title(before), _title(after)))
         else:
             names = (*STAGE_FIELDS, "services")
-            found += _differences(f"{path}.", before, after, names, new.workflow.stage(after.kind))
-    return [{"path": path, "old": was, "new": now} for path, was, now in found if was != now]
+            differences += _differences(f"{path}.", before, after, names, new.workflow.stage(after.kind))
+    return [{"path": path, "old": was, "new": now} for path, was, now in differences if was != now]
 
 
 def texts_of(content: RequestContent) -> dict[str, str]:
     """Return the text of every field by its path."""
-    found = _differences("", content, content, FIELDS, content.workflow)
+    texts = _differences("", content, content, FIELDS, content.workflow)
     for position, stage in enumerate(content.stages):
         declared = content.workflow.stage(stage.kind)
-        found += _differences(f"stages.{position}.", stage, stage, (*STAGE_FIELDS, "services"), declared)
-    return {path: text for path, text, _ in found}
+        texts += _differences(f"stages.{position}.", stage, stage, (*STAGE_FIELDS, "services"), declared)
+    return {path: text for path, text, _ in texts}
 
 
 def _differences(path: str, old: Any, new: Any, names: Sequence[str], declared: Workflow | StageType) -> Differences:
-    found = [
-        (f"{path}{name}", field_text(name, getattr(old, name)), field_text(name, getattr(new, name))) for name in names
-    ]
+    differences = []
+    for name in names:
+        was = field_text(name, getattr(old, name))
+        now = field_text(name, getattr(new, name))
+        differences.append((f"{path}{name}", was, now))
     for name in dict.fromkeys([*old.arguments, *new.arguments]):
         write = (declared.argument(name) or Argument(name="unknown")).write
-        found.append((f"{path}arguments.{name}", write(old.arguments.get(name)), write(new.arguments.get(name))))
-    return found
+        differences.append((f"{path}arguments.{name}", write(old.arguments.get(name)), write(new.arguments.get(name))))
+    return differences
 
 
 def _title(stage: StageContent | None) -> str:

@@ -73,17 +73,21 @@ def content_at(request: Request, revision: RequestRevision) -> RequestContent:
 
 
 def last_reviewed(request: Request) -> RequestRevision | None:
-    """Return the version that the current one is compared with: the last that was reviewed before it was submitted.
+    """Return the version to compare the current one with: the newest that was reviewed before the last submission.
 
-    Without a review it is the submission before; without a second submission the only one, or the oldest version.
+    Without a review it is the previous submission; with a single submission it is that one, and with none the oldest
+    version.
     """
     submitted = list(request.revisions.filter(is_submitted=True).defer("content").order_by("-id"))
     if not submitted:
         return request.revisions.order_by("id").first()
     if request.state in EDITABLE or len(submitted) == 1:
         return submitted[0]
+
+    earlier = submitted[1:]
     review = events_of(request).filter(kind__in=_REVIEWS, at__lte=submitted[0].at).last()
-    return next((one for one in submitted[1:] if review and one.at <= review.at), submitted[1])
+    reviewed = [revision for revision in earlier if review and revision.at <= review.at]
+    return (reviewed or earlier)[0]
 
 
 def revisions_of(request: Request) -> list[RequestRevision]:

@@ -39,7 +39,7 @@ class Point:
 
     def text(self, text: str) -> str:
         """Return a text with the values of this point."""
-        return _NAMED.sub(lambda found: self.values.get(found[1], found[0]), text)
+        return _NAMED.sub(lambda match: self.values.get(match[1], match[0]), text)
 
 
 @dataclass(frozen=True)

@@ -83,5 +83,9 @@ def stage_arguments(request: Request) -> list[tuple[Stage, list[ArgumentText]]]:
 
 
 def _texts(declared: Iterable[Argument], values: Mapping[str, Value]) -> list[ArgumentText]:
-    given = [(argument, values.get(argument.name)) for argument in declared if argument.name not in CORE]
-    return [ArgumentText(argument.title, argument.write(value)) for argument, value in given if value is not None]
+    texts = []
+    for argument in declared:
+        value = values.get(argument.name)
+        if value is not None and argument.name not in CORE:
+            texts.append(ArgumentText(argument.title, argument.write(value)))
+    return texts

@@ -305,13 +305,15 @@ def _disk(stage: StageContent, rows: Sequence[PastStage], datasets: Mapping[str,
     if isinstance(stated, int) and stated > 0:
         size = float(stated * stage.events)
         return Range(size, size, size), "the size per event in the request"
-    sizes = [
-        found.size_bytes / found.events
-        for name in {row.output_dataset for row in rows}
-        if (found := datasets.get(name)) and found.size_bytes and found.events
-    ]
+
+    sizes = []
+    for name in {row.output_dataset for row in rows}:
+        dataset = datasets.get(name)
+        if dataset and dataset.size_bytes and dataset.events:
+            sizes.append(dataset.size_bytes / dataset.events)
     if not sizes:
         return None, ""
+
     low, mid, high = (size * stage.events for size in (min(sizes), sum(sizes) / len(sizes), max(sizes)))
     return Range(low, mid, high), f"{len(sizes)} earlier output{'' if len(sizes) == 1 else 's'} in the catalogue"
 
@@ -339,8 +341,8 @@ def _quantiles(points: Sequence[tuple[float, float]], parts: Sequence[float] = Q
 
 
 def _range(points: Sequence[tuple[float, float]]) -> Range | None:
-    found = _quantiles(points, (0.25, 0.5, 0.75))
-    return Range(*found) if found else None
+    quartiles = _quantiles(points, (0.25, 0.5, 0.75))
+    return Range(*quartiles) if quartiles else None
 
 
 def _sum(parts: Iterable[Range | None]) -> Range | None:

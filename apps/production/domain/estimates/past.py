@@ -27,7 +27,7 @@ from apps.production.models import Request, Stage, StageHistory
 
 #: An estimate uses at most this many past stages, the newest.
 MOST_PAST = 200
-_COPIED = [each.name for each in fields(PastStage) if each.name != "request"]
+_COPIED = [field.name for field in fields(PastStage) if field.name != "request"]
 #: What is read of a past stage, and what tells how many jobs ran at once. Instances of a model would take longer.
 _READ = ("name", *_COPIED, "key")
 _PACE = ("completed", "completed_wall_seconds", "per_day")
@@ -55,37 +55,46 @@ def estimate_for(
 def past_of_stages(stages: Sequence[Stage], experiment_id: int) -> dict[int, StageEstimate]:
     """Return estimates for stages of one experiment by primary key, in two queries; without disk use."""
     contents = [StageContent(**{name: getattr(stage, name) for name in STAGE_FIELDS}) for stage in stages]
-    past, at_once = past_stages(stage_names(contents), experiment_id), past_at_once(experiment_id)
-    found = estimate_stages(contents, past=past, datasets={}, at_once=at_once)
-    return {stage.pk: one for stage, one in zip(stages, found, strict=True)}
+    past = past_stages(stage_names(contents), experiment_id)
+    at_once = past_at_once(experiment_id)
+    estimates = estimate_stages(contents, past=past, datasets={}, at_once=at_once)
+    return {stage.pk: estimate for stage, estimate in zip(stages, estimates, strict=True)}
 
 
 def estimates_of(contents: Mapping[int, tuple[RequestContent, int]], at: datetime) -> dict[int, Estimate]:
     """Return estimates of contents with the keys of their experiments, in a fixed number of queries."""
     experiments = {experiment for _, experiment in contents.values()}
     names = set[str]().union(*(stage_names(content.stages) for content, _ in contents.values()))
-    newest, shares = _newest_of_each(experiments, _PACE), read_shares()
-    at_once = {pk: _at_once(newest[pk], shares.cores(pk)) for pk in experiments}
-    past: dict[int, dict[str, list[PastStage]]] = {pk: defaultdict(list) for pk in experiments}
-    for pk, rows in _newest_of_each(experiments, _READ, name__in=names).items():
+    newest = _newest_of_each(experiments, _PACE)
+    shares = read_shares()
+    at_once = {experiment: _at_once(newest[experiment], shares.cores(experiment)) for experiment in experiments}
+
+    past: dict[int, dict[str, list[PastStage]]] = {experiment: defaultdict(list) for experiment in experiments}
+    written: set[str] = set()
+    for experiment, rows in _newest_of_each(experiments, _READ, name__in=names).items():
         for row in rows:
-            past[pk][row.name].append(_past(row))
-    written = {row.output_dataset for found in past.values() for rows in found.values() for row in rows} - {""}
-    datasets, today = find_datasets(written)[0] or {}, timezone.localdate(at)
-    return {
-        pk: estimate(content, past=past[e], datasets=datasets, today=today, at_once=at_once[e])
-        for pk, (content, e) in contents.items()
-    }
+            past_stage = _past(row)
+            past[experiment][row.name].append(past_stage)
+            written.add(past_stage.output_dataset)
+    datasets = find_datasets(written - {""})[0] or {}
+
+    today = timezone.localdate(at)
+    estimates = {}
+    for pk, (content, experiment) in contents.items():
+        estimates[pk] = estimate(
+            content, past=past[experiment], datasets=datasets, today=today, at_once=at_once[experiment]
+        )
+    return estimates
 
 
 def _newest_of_each(experiments: Iterable[int], read: Sequence[str], **matching: Any) -> dict[int, list[Any]]:
     """Read these columns of the newest past stages of each experiment by its key, at most `MOST_PAST`, in one query."""
     place = Window(RowNumber(), partition_by=F("experiment_id"), order_by=F("last_ended_at").desc())
     rows = StageHistory.objects.filter(experiment__in=experiments, **matching).annotate(key=_KEY, place=place)
-    found: dict[int, list[Any]] = defaultdict(list)
+    newest: dict[int, list[Any]] = defaultdict(list)
     for row in rows.filter(place__lte=MOST_PAST).order_by("place").values_list("experiment_id", *read, named=True):
-        found[row.experiment_id].append(row)
-    return found
+        newest[row.experiment_id].append(row)
+    return newest
 
 
 def stage_names(stages: Iterable[StageContent]) -> set[str]:
@@ -95,13 +104,14 @@ def stage_names(stages: Iterable[StageContent]) -> set[str]:
 def past_stages(
     names: set[str], experiment: Experiment | int, without: Request | None = None
 ) -> Mapping[str, list[PastStage]]:
-    found: dict[str, list[PastStage]] = defaultdict(list)
+    stages: dict[str, list[PastStage]] = defaultdict(list)
     rows = _newest(experiment).filter(name__in=names).annotate(key=_KEY)
     if without is not None:
         rows = rows.exclude(request=without)
-    for row in rows.values_list(*_READ, named=True)[:MOST_PAST] if names else ():
-        found[row.name].append(_past(row))
-    return found
+    if names:
+        for row in rows.values_list(*_READ, named=True)[:MOST_PAST]:
+            stages[row.name].append(_past(row))
+    return stages
 
 
 def past_at_once(experiment: Experiment | int) -> Range | None:
@@ -112,8 +122,11 @@ def past_at_once(experiment: Experiment | int) -> Range | None:
 
 
 def _at_once(rows: Sequence[Any], cores: float | None) -> Range | None:
-    found = jobs_at_once(rows)
-    return found or (Range(*[max(1.0, cores)] * 3) if cores else None)
+    observed = jobs_at_once(rows)
+    if observed or not cores:
+        return observed
+    share = max(1.0, cores)
+    return Range(share, share, share)
 
 
 def _newest(experiment: Experiment | int) -> QuerySet[StageHistory]:
