@@ -51,10 +51,10 @@ class Refit:
 
 
 def next_name(name: str, releases: Mapping[str, str] | None = None) -> str:
-    """Return the name for new output: of the next version (`a_v3.x` becomes `a_v4.x`, `a` becomes `a_v2`).
+    """Return the name for new output: that of the next version (`a_v3.x` becomes `a_v4.x`, `a` becomes `a_v2`).
 
-    `releases` are those of the original with those used now. A release in the name is no version of the dataset; if
-    it changed, the new one alone makes the new name.
+    `releases` maps the releases of the original to those used now. A release in the name is not a version of the
+    dataset; if the release changed, the name changes only in it.
     """
     now = {was.replace("_", "."): new or was for was, new in (releases or {}).items() if was}
     plain = name.replace("_", ".")
@@ -66,26 +66,33 @@ def next_name(name: str, releases: Mapping[str, str] | None = None) -> str:
         renamed = renamed[:start] + new + renamed[end:] if new.replace("_", ".") != old else renamed
     if renamed != name:
         return renamed
-    found = [one for one in _VERSION.finditer(plain) if not any(a <= one.start() < b for a, b in within)]
-    if not found:
+
+    last = None
+    for match in _VERSION.finditer(plain):
+        if not any(start <= match.start() < end for start, end in within):
+            last = match
+    if last is None:
         return f"{name}_v2" if name else ""
-    last = found[-1]
     number = str(int(last[2]) + 1).zfill(len(last[2]))
     return f"{name[: last.start(2)]}{number}{name[last.end(2) :]}"
 
 
-def _places_of(words: Collection[str], text: str) -> list[tuple[int, int]]:
-    """Return where these words stand in a text between other characters than letters and digits; the longest first."""
-    found, at = [], 0
+def _places_of(releases: Collection[str], text: str) -> list[tuple[int, int]]:
+    """Return start and end of each release in a text; of two at the same start, those of the longer one.
+
+    A release is found only between characters that are neither letters nor digits.
+    """
+    places = []
+    at = 0
     while at < len(text):
-        whole = [word for word in words if text.startswith(word, at) and not text[at + len(word) :][:1].isalnum()]
-        end = at + max(map(len, whole), default=0)
+        here = [name for name in releases if text.startswith(name, at) and not text[at + len(name) :][:1].isalnum()]
+        end = at + max(map(len, here), default=0)
         if end > at and not text[at - 1 : at].isalnum():
-            found.append((at, end))
+            places.append((at, end))
             at = end
         else:
             at += 1
-    return found
+    return places
 
 
 def _next_names(content: RequestContent, original: RequestContent) -> dict[str, str]:
@@ -124,8 +131,8 @@ def clone_request(*, request: Request, by: User, at: datetime, next_names: bool 
     """
     if not is_liaison(by, request.experiment_id):
         raise NotAllowed(f"Only liaisons of {request.experiment} can edit its requests.")
-    found = refit(content_of(request), experiment=request.experiment)
-    content = found.content
+    refitted = refit(content_of(request), experiment=request.experiment)
+    content = refitted.content
     if content.deadline and content.deadline <= timezone.localdate(at):
         content = replace(content, deadline=None)
     if next_names:
@@ -134,7 +141,7 @@ def clone_request(*, request: Request, by: User, at: datetime, next_names: bool 
     made.cloned_from = request
     made.save(update_fields=["cloned_from"])
     publish(kind="request.cloned", target=request, by=by, at=at, data={"clone": made.key})
-    return made, found.notes
+    return made, refitted.notes
 
 
 @transaction.atomic
@@ -162,8 +169,8 @@ def refit(content: RequestContent, *, experiment: Experiment, version: int | Non
         )
     elif new.number != before:
         notes.append(f"Converted from version {before} to version {new.number} of {new.title}.")
-    found = fit(content, new)
-    return Refit(found.content, notes + found.changed, found.left_out)
+    fitted = fit(content, new)
+    return Refit(fitted.content, notes + fitted.changed, fitted.left_out)
 
 
 def fit(content: RequestContent, new: Workflow) -> Refit:
@@ -183,15 +190,16 @@ def fit(content: RequestContent, new: Workflow) -> Refit:
 
 
 def _fitting(
-    given: Any, old: Workflow | StageType, declared: Workflow | StageType, place: str, lost: list[LeftOut]
+    arguments: Any, old: Workflow | StageType, declared: Workflow | StageType, place: str, lost: list[LeftOut]
 ) -> dict[str, Value]:
-    """Return the arguments that are declared; others are lost, unless they are only the default of the type before."""
+    """Return the arguments that the new type declares; append to `lost` others that differ from their old default."""
     kept: dict[str, Value] = {}
-    for name, value in given.items():
-        argument, before = declared.argument(name), old.argument(name)
+    for name, value in arguments.items():
+        argument = declared.argument(name)
+        old_argument = old.argument(name)
         if argument is not None and name not in CORE and not argument.problem(value):
             kept[name] = value
-        elif before is None or before.default != value:
+        elif old_argument is None or old_argument.default != value:
             text = ", ".join(value) if isinstance(value, list) else str(value)
             lost.append(LeftOut(place, name, text[:200]))
     return kept

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 from typing import Any
 
 from apps.core.errors import InvalidFields
@@ -37,42 +37,46 @@ class Combination:
     notes: list[str]
 
 
-def obstacles(one: KeyedContent, other: KeyedContent) -> list[str]:
+def obstacles(first: KeyedContent, second: KeyedContent) -> list[str]:
     """Return why two requests cannot be combined; empty if they can."""
-    a, b = one.content, other.content
+    a, b = first.content, second.content
     if a.workflow.key != b.workflow.key or a.workflow.number != b.workflow.number:
         return [f"It has another type: {b.workflow.title}, version {b.workflow.number}."]
     if a.scan.strip() or b.scan.strip():
         return ["Parameter scans cannot be combined, as their jobs are divided among their points."]
     if len(a.stages) != len(b.stages) or not a.stages:
-        return [f"It has {len(b.stages)} stages, but {one.key} has {len(a.stages)}."]
-    found = list(_argument_obstacles(a, b))
+        return [f"It has {len(b.stages)} stages, but {first.key} has {len(a.stages)}."]
+
+    reasons = list(_argument_obstacles(a, b))
     for position, (mine, theirs) in enumerate(zip(a.stages, b.stages, strict=True), start=1):
-        found += [f"Stage {position}: {why}" for why in _stage_obstacles(mine, theirs)]
-    return found or list(_input_obstacles(a, b))
+        reasons += [f"Stage {position}: {why}" for why in _stage_obstacles(mine, theirs)]
+    return reasons or list(_input_obstacles(a, b))
 
 
 def combine(requests: Sequence[KeyedContent]) -> Combination:
     """Combine requests; title and output names are those of the first. Raises `InvalidFields`."""
     if not 2 <= len(requests) <= MAX_COMBINED:
         raise InvalidFields({"requests": [f"Choose from 1 to {MAX_COMBINED - 1} other requests."]})
-    problems = [f"{a.key} and {b.key}: {why}" for a, b in combinations(requests, 2) for why in obstacles(a, b)]
     contents = [request.content for request in requests]
-    problems = problems or [
-        f"{', '.join(names[:5])} are not all parts of their dataset. Add the other requests."
-        for names in zip(*([name for _, name in outside(content)] for content in contents), strict=True)
-        if _whole(names) is None
-    ]
+    problems: list[str] = []
+    for a, b in combinations(requests, 2):
+        problems += [f"{a.key} and {b.key}: {why}" for why in obstacles(a, b)]
+    problems = problems or list(_missing_parts(contents))
     if problems:
         raise InvalidFields({"requests": problems[:20]})
+
+    def output_of(alike: Sequence[StageContent]) -> str:
+        return _name([stage.output_dataset for stage in alike])
+
     first = contents[0]
-    chain = list(zip(*(content.stages for content in contents), strict=True))
-    outputs = [_name([stage.output_dataset for stage in each]) for each in chain]
+    positions = list(zip(*(content.stages for content in contents), strict=True))
+    outputs = list(map(output_of, positions))
     stages = []
-    for each, source, output in zip(chain, sources(first), outputs, strict=True):
-        read = _name([stage.input_dataset for stage in each])
-        inner = each[0].input_dataset and source is not None
-        stages.append(_stage(each, outputs[source or 0] if inner else read, output))
+    for alike, source, output in zip(positions, sources(first), outputs, strict=True):
+        read = _name([stage.input_dataset for stage in alike])
+        if alike[0].input_dataset and source is not None:
+            read = outputs[source]
+        stages.append(_stage(alike, read, output))
     combined = replace(first, arguments=_arguments(contents), stages=tuple(stages), **_fields(contents))
     return Combination(combined, list(_notes(contents)))
 
@@ -99,9 +103,20 @@ def _stage_obstacles(mine: StageContent, theirs: StageContent) -> Iterator[str]:
             yield _difference(name.replace("_", " "), mine.arguments.get(name), theirs.arguments.get(name))
 
 
+def _missing_parts(contents: Sequence[RequestContent]) -> Iterator[str]:
+    """Yield which inputs are parts of a dataset of which other parts are missing."""
+
+    def inputs(content: RequestContent) -> list[str]:
+        return [name for _, name in outside(content)]
+
+    for names in zip(*map(inputs, contents), strict=True):
+        if _whole(names) is None:
+            yield f"{', '.join(names[:5])} are not all parts of their dataset. Add the other requests."
+
+
 def _difference(title: str, mine: Any, theirs: Any) -> str:
-    one, other = ("empty" if value in (None, "", []) else str(value)[:100] for value in (mine, theirs))
-    return f"“{title}” is {one} and {other}."
+    texts = ["empty" if value in (None, "", []) else str(value)[:100] for value in (mine, theirs)]
+    return f"“{title}” is {texts[0]} and {texts[1]}."
 
 
 def _input_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
@@ -109,51 +124,61 @@ def _input_obstacles(a: RequestContent, b: RequestContent) -> Iterator[str]:
     if sources(a) != sources(b):
         yield "Their stages read each other in a different order."
         return
-    names = [one.name for one in a.workflow.arguments if one.type == "runs" and one.name != NEW_RUNS]
+
+    names = [
+        argument.name for argument in a.workflow.arguments if argument.type == "runs" and argument.name != NEW_RUNS
+    ]
     both = [(runs(a, name), runs(b, name)) for name in names]
     is_disjoint = any(mine and theirs and not _common(mine, theirs) for mine, theirs in both)
     pairs = zip(a.stages, b.stages, sources(a), strict=True)
     for position, (mine, theirs, source) in enumerate(pairs, start=1):
         if source is not None or not (mine.input_dataset or theirs.input_dataset):
             continue
-        one, other = mine.input_dataset, theirs.input_dataset
-        if one != other and not _are_parts([one, other]):
-            yield f"Stage {position}: they read {one or 'nothing'} and {other or 'nothing'}; one request reads one."
-        elif one == other and not is_disjoint:
-            yield f"Stage {position}: both read {one}, and no run numbers separate what they read."
+        first, second = mine.input_dataset, theirs.input_dataset
+        if first != second and not _are_parts([first, second]):
+            yield f"Stage {position}: they read {first or 'nothing'} and {second or 'nothing'}; one request reads one."
+        elif first == second and not is_disjoint:
+            yield f"Stage {position}: both read {first}, and no run numbers separate what they read."
 
 
 def _are_parts(names: Sequence[str]) -> bool:
-    found = [part for name in names if (part := _PART.fullmatch(name))]
-    wholes = {(one["base"], one["of"]) for one in found}
-    return len(found) == len(names) and len(wholes) == 1 and len({one["part"] for one in found}) == len(found)
+    """Whether these names are different parts of one dataset."""
+    parts = [part for name in names if (part := _PART.fullmatch(name))]
+    wholes = {(part["base"], part["of"]) for part in parts}
+    numbers = {part["part"] for part in parts}
+    return len(parts) == len(names) and len(wholes) == 1 and len(numbers) == len(parts)
 
 
 def _whole(names: Sequence[str]) -> str | None:
     """Return the name if all are equal, that of the whole dataset if these are all of its parts; else None."""
     if len(set(names)) == 1:
         return names[0]
-    found = _PART.fullmatch(names[0])
-    return found["base"] if found and _are_parts(names) and len(names) == int(found["of"]) else None
+    part = _PART.fullmatch(names[0])
+    if part and _are_parts(names) and len(names) == int(part["of"]):
+        return part["base"]
+    return None
 
 
 def _name(names: Sequence[str]) -> str:
     return _whole(names) or names[0]
 
 
-def _stage(each: Sequence[StageContent], read: str, output: str) -> StageContent:
-    files = _sum(int(count) if (count := number(stage, FILES)) else None for stage in each)
-    arguments = {name: value for name, value in each[0].arguments.items() if name != FILES}
+def _stage(alike: Sequence[StageContent], read: str, output: str) -> StageContent:
+    """Return the combined stage of those at the same position."""
+    arguments = {name: value for name, value in alike[0].arguments.items() if name != FILES}
+    files = _sum(int(count) if (count := number(stage, FILES)) else None for stage in alike)
+    if files:
+        arguments[FILES] = files
     return replace(
-        each[0],
+        alike[0],
         input_dataset=read,
         output_dataset=output,
-        events=_sum(stage.events for stage in each),
-        jobs=_sum(stage.jobs for stage in each),
-        memory_bytes=max((stage.memory_bytes for stage in each if stage.memory_bytes is not None), default=None),
-        wall_seconds=max((stage.wall_seconds for stage in each if stage.wall_seconds is not None), default=None),
-        services=tuple(dict.fromkeys(slug for stage in each for slug in stage.services)),
-        arguments=arguments | ({FILES: files} if files else {}),
+        events=_sum(stage.events for stage in alike),
+        jobs=_sum(stage.jobs for stage in alike),
+        memory_bytes=max((stage.memory_bytes for stage in alike if stage.memory_bytes is not None), default=None),
+        wall_seconds=max((stage.wall_seconds for stage in alike if stage.wall_seconds is not None), default=None),
+        services=tuple(dict.fromkeys(chain.from_iterable(stage.services for stage in alike))),
+        arguments=arguments,
     )
 
 
@@ -177,10 +202,10 @@ def _common(mine: Runs, theirs: Runs) -> int | None:
     return min((max(a, c) for a, b in mine for c, d in theirs if max(a, c) <= min(b, d)), default=None)
 
 
-def _union(each: Iterable[Runs]) -> Runs:
+def _union(runs_of_all: Iterable[Runs]) -> Runs:
     """Return the runs of all, with adjacent ranges merged."""
     merged: list[tuple[int, int]] = []
-    for first, last in sorted(run for ranges in each for run in ranges):
+    for first, last in sorted(chain.from_iterable(runs_of_all)):
         if merged and first == merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], last)
         else:
@@ -211,11 +236,13 @@ def _notes(contents: Sequence[RequestContent]) -> Iterator[str]:
     seeds = sorted((int(seed), content.stages[0].jobs or 0) for content in contents if (seed := number(content, SEED)))
     if any(first + jobs != after for (first, jobs), (after, _) in pairwise(seeds)):
         yield f"Seeds are consecutive from {seeds[0][0]:,}; the seeds of the other requests are not used."
-    for position, each in enumerate(zip(*(content.stages for content in contents), strict=True), start=1):
+
+    for position, alike in enumerate(zip(*(content.stages for content in contents), strict=True), start=1):
         for name in ("events", "jobs"):
-            if any(getattr(stage, name) for stage in each) and _sum(getattr(stage, name) for stage in each) is None:
+            numbers = [getattr(stage, name) for stage in alike]
+            if any(numbers) and _sum(numbers) is None:
                 yield f"Stage {position}: some requests do not state their number of {name}, so the sum is empty."
-        if len({(stage.memory_bytes, stage.wall_seconds) for stage in each}) > 1:
+        if len({(stage.memory_bytes, stage.wall_seconds) for stage in alike}) > 1:
             yield f"Stage {position}: memory and wall time per job are the largest of all requests."
     if len({content.deadline for content in contents}) > 1:
         yield "The deadline is the earliest of all requests."

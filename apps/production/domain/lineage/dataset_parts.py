@@ -23,25 +23,28 @@ _RETRY_AFTER = timedelta(minutes=5)
 
 def order_parts(*, whole: Request, parts: Sequence[Request], planned: Split, at: datetime) -> list[DatasetPart]:
     """Record the parts of datasets to define, in the caller's transaction, and enqueue the task."""
-    rows = [
-        DatasetPart(
-            request=part,
-            split_from=whole,
-            name=planned.parts[n].content.stages[position - 1].input_dataset,
-            whole=name,
-            first=planned.cut.ends[n - 1] if n else 0,
-            last=planned.cut.ends[n],
-            total=planned.cut.total,
-            due_at=at,
-        )
-        for n, part in enumerate(parts)
-        for position, name in outside(content_of(whole))
-    ]
-    found = {(row.request_id, row.name): row for row in rows}  # two stages may read the same
-    if found:
-        DatasetPart.objects.bulk_create(found.values())
+    inputs = list(outside(content_of(whole)))
+    ends = planned.cut.ends
+    rows = []
+    for index, part in enumerate(parts):
+        for position, name in inputs:
+            row = DatasetPart(
+                request=part,
+                split_from=whole,
+                name=planned.parts[index].content.stages[position - 1].input_dataset,
+                whole=name,
+                first=ends[index - 1] if index else 0,
+                last=ends[index],
+                total=planned.cut.total,
+                due_at=at,
+            )
+            rows.append(row)
+
+    unique_rows = {(row.request_id, row.name): row for row in rows}  # two stages may read the same
+    if unique_rows:
+        DatasetPart.objects.bulk_create(unique_rows.values())
         enqueue("production.define_waiting")
-    return list(found.values())
+    return list(unique_rows.values())
 
 
 def define_parts(*, at: datetime) -> int:
@@ -78,10 +81,10 @@ def _share_files(row: DatasetPart, catalogue: ListsFiles) -> list[str]:
     listed = [file.name for file in catalogue.files_of(row.whole)]
     with transaction.atomic():
         same = DatasetPart.objects.select_for_update().filter(split_from=row.split_from_id, whole=row.whole)
-        for one in same.order_by("pk"):
-            if one.files is None and listed:
-                one.files = listed[len(listed) * one.first // one.total : len(listed) * one.last // one.total]
-                one.save(update_fields=["files"])
-            if one.pk == row.pk:
-                row.files = one.files
+        for part in same.order_by("pk"):
+            if part.files is None and listed:
+                part.files = listed[len(listed) * part.first // part.total : len(listed) * part.last // part.total]
+                part.save(update_fields=["files"])
+            if part.pk == row.pk:
+                row.files = part.files
     return row.files or []

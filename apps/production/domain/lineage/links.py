@@ -39,12 +39,12 @@ def refusal_to_rearrange(request: Request) -> str:
     if request.state in BEFORE_PRODUCTION:
         sent = "Jobs were already submitted for it, if only as a test. Supersede it by another request instead."
         return sent if request.work_began_at else ""
-    words = f"It is “{request.get_state_display()}”"
+    state = f"It is “{request.get_state_display()}”"
     if request.state in CLOSED:
-        return f"{words} and closed. Clone it instead."
+        return f"{state} and closed. Clone it instead."
     if request.state == RequestState.ON_HOLD:
-        return f"{words}. Release it first."
-    return f"{words}, and jobs may have been submitted. Wait until it is done, or supersede it by another request."
+        return f"{state}. Release it first."
+    return f"{state}, and jobs may have been submitted. Wait until it is done, or supersede it by another request."
 
 
 def plan_split(*, request: Request, by_what: SplitUnit, size: int) -> Split:
@@ -148,14 +148,16 @@ def _allowed(by: User, requests: Sequence[Request]) -> None:
 
 
 def _locked(versions: Mapping[Request, int | None]) -> list[Request]:
-    """Lock the rows in a fixed order, and return their current state in the order given."""
-    rows = with_stages(Request.objects.select_for_update(of=("self",))).filter(pk__in=[each.pk for each in versions])
-    found = {row.pk: row for row in rows.order_by("pk")}
+    """Lock the rows in the order of their keys, and return their current state in the order of `versions`."""
+    rows = with_stages(Request.objects.select_for_update(of=("self",)))
+    rows = rows.filter(pk__in=[request.pk for request in versions])
+    current = {row.pk: row for row in rows.order_by("pk")}
+
     for request, version in versions.items():
-        now = found[request.pk]
+        now = current[request.pk]
         if now.version != request.version or version not in {None, now.version}:
             raise StaleState(f"{now} was changed in the meantime. Nothing was done. Check it and try again.")
-    return [found[request.pk] for request in versions]
+    return [current[request.pk] for request in versions]
 
 
 def _link(kind: LinkKind, earlier: Request, later: Request, by: User, at: datetime, note: str = "") -> None:
@@ -192,20 +194,25 @@ def candidates_for(
     """
     rows = Request.objects.visible_to(user).filter(experiment=request.experiment_id, state__in=BEFORE_PRODUCTION)
     rows = rows.exclude(pk=request.pk)
-    length, stages = len(request.stages.all()), Stage.objects.filter(request=OuterRef("pk"))
+
+    length = len(request.stages.all())
+    stages = Stage.objects.filter(request=OuterRef("pk"))
     alike = rows.filter(Exists(stages.filter(position=length - 1)), workflow=request.workflow_id)
     alike = alike.exclude(Exists(stages.filter(position=length))).exclude(key__in=chosen)
     if text:
         alike = alike.filter(Q(key__icontains=text) | Q(title__icontains=text))
     if before:
         alike = alike.filter(pk__lt=before)
-    found = list(alike.order_by("-pk").values_list("pk", flat=True)[: OFFERED + 1])
+
+    offered = list(alike.order_by("-pk").values_list("pk", flat=True)[: OFFERED + 1])
     ticked = rows.filter(key__in=chosen).order_by("-pk").values_list("pk", flat=True)[:MAX_COMBINED]
-    order = [*ticked, *found[:OFFERED]]
+    order = [*ticked, *offered[:OFFERED]]
     loaded = Request.objects.select_related("created_by", "workflow__type")
     loaded = loaded.prefetch_related(Prefetch("stages", Stage.objects.order_by("position")))
     shown = loaded.in_bulk(order)
-    mine, rows_shown = KeyedContent(request.key, content_of(request, services=False)), []
+
+    mine = KeyedContent(request.key, content_of(request, services=False))
+    rows_shown = []
     for other in (shown[pk] for pk in order if pk in shown):
         late = refusal_to_rearrange(other)
         theirs = KeyedContent(other.key, content_of(other, services=False))  # services never prevent combining
@@ -214,7 +221,7 @@ def candidates_for(
             reasons = ["It is a draft. Only its liaisons can combine it.", *reasons]
         rows_shown.append(Candidate(other, reasons))
     rows_shown.sort(key=lambda candidate: bool(candidate.reasons))
-    return Candidates(rows_shown, found[OFFERED - 1] if len(found) > OFFERED else 0)
+    return Candidates(rows_shown, offered[OFFERED - 1] if len(offered) > OFFERED else 0)
 
 
 @dataclass(frozen=True)
@@ -238,14 +245,18 @@ _WORDS = {
 def related_to(request: Request) -> list[Related]:
     """Return the requests that this one was made from, and those made from it."""
     rows = RequestLink.objects.filter(Q(earlier=request) | Q(later=request)).select_related("earlier", "later")
-    found = []
+    related = []
     for row in rows.order_by("pk")[: 2 * MOST_SHOWN]:
         is_later = row.earlier_id == request.pk
-        found.append(Related(_WORDS[LinkKind(row.kind), is_later], row.later if is_later else row.earlier, row.note))
-    linked = {each.request.pk for each in found}
+        other = row.later if is_later else row.earlier
+        related.append(Related(_WORDS[LinkKind(row.kind), is_later], other, row.note))
+
+    linked = {row.request.pk for row in related}
     fields = [("Superseded by", request.superseded_by), ("Cloned from", request.cloned_from)]
-    found += [Related(words, other) for words, other in fields if other is not None and other.pk not in linked]
-    others = Request.objects.filter(Q(superseded_by=request) | Q(cloned_from=request)).exclude(pk__in=linked)
-    rest = list(others.order_by("pk")[: 2 * MOST_SHOWN])
-    found += [Related("Supersedes", other) for other in rest if other.superseded_by_id == request.pk]
-    return found + [Related("Cloned as", other) for other in rest if other.cloned_from_id == request.pk]
+    related += [Related(label, other) for label, other in fields if other is not None and other.pk not in linked]
+
+    rows_naming_it = Request.objects.filter(Q(superseded_by=request) | Q(cloned_from=request)).exclude(pk__in=linked)
+    followers = list(rows_naming_it.order_by("pk")[: 2 * MOST_SHOWN])
+    related += [Related("Supersedes", other) for other in followers if other.superseded_by_id == request.pk]
+    related += [Related("Cloned as", other) for other in followers if other.cloned_from_id == request.pk]
+    return related

@@ -56,9 +56,10 @@ class Split:
 
 def split_counts(content: RequestContent) -> dict[SplitUnit, int]:
     """Return the units by which a request can be split, with how many of each it has."""
+    files = [number(stage, FILES) for stage in content.stages]
     counts = {
         SplitUnit.RUNS: count_runs(runs(content, _runs_argument(content))),
-        SplitUnit.FILES: next((int(found) for stage in content.stages if (found := number(stage, FILES))), 0),
+        SplitUnit.FILES: next((int(count) for count in files if count), 0),
         SplitUnit.EVENTS: next((stage.events for stage in content.stages if stage.events), 0),
     }
     return {unit: count for unit, count in counts.items() if count > 1}
@@ -87,6 +88,7 @@ def split(content: RequestContent, by: SplitUnit, size: int, *, defines: bool = 
     count = len(cut.ends)
     if short := list(_too_few(content, count)):
         raise InvalidFields({"size": short})
+
     lead = _runs_argument(content) if by is SplitUnit.RUNS else ""
     shares = {
         name: _cut_runs(runs(content, name), cut) for name in dict.fromkeys([lead, NEW_RUNS]) if text(content, name)
@@ -94,7 +96,7 @@ def split(content: RequestContent, by: SplitUnit, size: int, *, defines: bool = 
     stages = [_cut_stage(stage, cut) for stage in content.stages]
     parts = []
     for i, end in enumerate(cut.ends):
-        own: dict[str, Value] = {name: runs_text(each[i]) for name, each in shares.items()}
+        own: dict[str, Value] = {name: runs_text(runs_of_parts[i]) for name, runs_of_parts in shares.items()}
         if seed := number(content, SEED):
             own[SEED] = int(seed) + sum(stage.jobs or 0 for stage in stages[0][:i])
         named = _with_names(tuple(cuts[i] for cuts in stages), f"_part{i + 1}of{count}", by)
@@ -145,9 +147,10 @@ def count_runs(ranges: Runs) -> int:
     return sum(last - first + 1 for first, last in ranges)
 
 
-def _cut_runs(left: Runs, cut: Cut) -> list[Runs]:
-    found: list[Runs] = []
-    left = list(left)
+def _cut_runs(all_runs: Runs, cut: Cut) -> list[Runs]:
+    """Return the runs of each part."""
+    runs_of_parts: list[Runs] = []
+    left = list(all_runs)
     for share in cut.share(count_runs(left)):
         part: list[tuple[int, int]] = []
         while missing := share - count_runs(part):
@@ -156,19 +159,19 @@ def _cut_runs(left: Runs, cut: Cut) -> list[Runs]:
             part.append((first, end))
             if end < last:
                 left.insert(0, (end + 1, last))
-        found.append(part)
-    return found
+        runs_of_parts.append(part)
+    return runs_of_parts
 
 
 def _cut_stage(stage: StageContent, cut: Cut) -> list[StageContent]:
     def shares(quantity: float | None) -> list[int] | list[None]:
         return cut.share(int(quantity)) if quantity else [None] * len(cut.ends)
 
-    each = zip(shares(stage.events), shares(stage.jobs), shares(number(stage, FILES)), strict=True)
-    return [
-        replace(stage, events=events, jobs=jobs, arguments={**stage.arguments, **({FILES: files} if files else {})})
-        for events, jobs, files in each
-    ]
+    parts = []
+    for events, jobs, files in zip(shares(stage.events), shares(stage.jobs), shares(number(stage, FILES)), strict=True):
+        arguments = {**stage.arguments, FILES: files} if files else {**stage.arguments}
+        parts.append(replace(stage, events=events, jobs=jobs, arguments=arguments))
+    return parts
 
 
 def _with_names(stages: tuple[StageContent, ...], suffix: str, by: SplitUnit) -> tuple[StageContent, ...]:

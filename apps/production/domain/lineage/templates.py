@@ -95,12 +95,13 @@ def content_from(template: RequestTemplate) -> Refit:
     newest = newest_version(template.workflow_key)
     workflow = workflow_of(newest) if newest else replace(general(), key=template.workflow_key)
     data = template.content
+
     # Arguments are kept as they are: `refit` reports those that no longer exist.
     bare = [{**stage, "arguments": {}} for stage in data["stages"]]
     content, _ = read_plain({**data, "arguments": {}, "stages": bare}, workflow)
     stages = tuple(
-        replace(stage, arguments=given.get("arguments", {}))
-        for stage, given in zip(content.stages, data["stages"], strict=True)
+        replace(stage, arguments=stored.get("arguments", {}))
+        for stage, stored in zip(content.stages, data["stages"], strict=True)
     )
     content = replace(content, arguments=data["arguments"], stages=stages)
     return refit(content, experiment=template.experiment, version=template.workflow_number)
