@@ -54,10 +54,10 @@ class Line:
     @property
     def parts(self) -> dict[str, float]:
         """Return the points of the score as a bar shows them; those that are subtracted come last."""
-        found = dict.fromkeys(_PARTS.values(), 0.0) | {"subtracted": 0.0}
+        parts = dict.fromkeys(_PARTS.values(), 0.0) | {"subtracted": 0.0}
         for term in self.terms:
-            found[_PARTS[term.key] if term.points > 0 else "subtracted"] += abs(term.points)
-        return found
+            parts[_PARTS[term.key] if term.points > 0 else "subtracted"] += abs(term.points)
+        return parts
 
     @property
     def is_held(self) -> bool:
@@ -79,24 +79,29 @@ class QueueLines:
 def queue_lines(*, user: User, at: datetime, after: int = 0, size: int = PAGE) -> QueueLines:
     """Return a part of the queue as this user sees it; ranks count the requests of all experiments."""
     line = list(in_line().values_list("pk", "state", "experiment_id"))
-    scope, state, holds = scope_of(user), queue_state(), experiments_on_hold()
+    scope = scope_of(user)
+    state = queue_state()
+    holds = experiments_on_hold()
     seen = [(rank, pk) for rank, (pk, _, experiment) in enumerate(line, start=1) if scope.sees(experiment)]
-    wanted = [(rank, pk) for rank, pk in seen if rank > after]
-    found = Request.objects.select_related("experiment", "created_by", "submitted_by", "queue_entry").in_bulk(
-        [pk for _, pk in wanted[:size]]
-    )
+    following = [(rank, pk) for rank, pk in seen if rank > after]
+    rows_read = Request.objects.select_related("experiment", "created_by", "submitted_by", "queue_entry")
+    requests = rows_read.in_bulk([pk for _, pk in following[:size]])
+
+    # How many requests that can start are ahead of each rank.
     startable = [0]
     for _, status, _ in line:
         startable.append(startable[-1] + (status == RequestState.QUEUED))
+
     rows = []
-    for rank, pk in wanted[:size]:
-        if request := found.get(pk):
+    for rank, pk in following[:size]:
+        if request := requests.get(pk):
             held = _held_by(request, holds)
             entry = getattr(request, "queue_entry", None)
             start = _start(request, entry, startable[rank - 1], state, at, held)
             row = _line(request, entry, rank, start, user, at)
             rows.append(row if row.is_held else replace(row, held_with=held))
-    more = rows[-1].rank if rows and len(wanted) > size else None
+
+    more = rows[-1].rank if rows and len(following) > size else None
     return QueueLines(rows, len(line), len(seen), len(line) - startable[-1], more, state)
 
 
@@ -123,13 +128,16 @@ def starts_in_line(*, at: datetime) -> dict[int, Start]:
 
 def starts_in_order(rows: Iterable[tuple[Request, QueueEntry | None]], *, at: datetime) -> dict[int, Start]:
     """Return the expected starts by primary key if the queue had this order, in two queries."""
-    state, holds, ahead, found = queue_state(), experiments_on_hold(), 0, {}
+    state = queue_state()
+    holds = experiments_on_hold()
+    starts = {}
+    ahead = 0
     for request, entry in rows:
         held = _held_by(request, holds)
-        soon = entry.starts_on if entry else ""
-        found[request.pk] = expected_start(ahead=ahead, state=state, at=at, held=held, starts_on=soon)
+        starts_on = entry.starts_on if entry else ""
+        starts[request.pk] = expected_start(ahead=ahead, state=state, at=at, held=held, starts_on=starts_on)
         ahead += request.state == RequestState.QUEUED
-    return found
+    return starts
 
 
 def starts_behind(rows: Sequence[tuple[Request, int]], *, at: datetime) -> list[Start]:
@@ -204,15 +212,16 @@ def queue_history(*, user: User, size: int = 30) -> list[QueueChange]:
     """Return the latest changes of the queue by users, newest first, with what this user can see of them."""
     events = list(Event.objects.filter(kind__in=(MOVED, SET, SHARE)).order_by("-id")[: 3 * size])
     scope = scope_of(user)
-    requests = Request.objects.visible_to(user).filter(pk__in=[e.target_id for e in events if e.kind != SHARE])
+    of_requests = [event.target_id for event in events if event.kind != SHARE]
+    requests = Request.objects.visible_to(user).filter(pk__in=of_requests)
     visible = {(False, str(pk)) for pk in requests.values_list("pk", flat=True)}
     shares = Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
     visible |= {(True, str(pk)) for pk in shares.values_list("pk", flat=True)}
-    found = []
+    changes = []
     for event in events:
         ranks = event.data.get("rank_old"), event.data.get("rank_new")
         if scope.sees_all or (event.kind == SHARE, event.target_id) in visible:
-            found.append(QueueChange(event, event.target_label, event.reason))
+            changes.append(QueueChange(event, event.target_label, event.reason))
         elif None not in ranks and ranks[0] != ranks[1]:
-            found.append(QueueChange(event, "", ""))
-    return found[:size]
+            changes.append(QueueChange(event, "", ""))
+    return changes[:size]

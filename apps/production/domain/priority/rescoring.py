@@ -127,7 +127,10 @@ def keep_promises(entries: Iterable[QueueEntry]) -> None:
         entry.sort_key = other.sort_key
         entry.tie = nearest[other.pk, side] = math.nextafter(nearest.get((other.pk, side), other.tie), side)
 
-    for entry in sorted(by_pk.values(), key=lambda each: each.hand_at.timestamp() if each.hand_at else 0, reverse=True):
+    def moved_at(entry: QueueEntry) -> float:
+        return entry.hand_at.timestamp() if entry.hand_at else 0
+
+    for entry in sorted(by_pk.values(), key=moved_at, reverse=True):
         keep(entry)
 
 
@@ -171,14 +174,18 @@ def _is_stale(entry: QueueEntry, at: datetime) -> bool:
 def _size(entry: QueueEntry, request: Request, at: datetime) -> None:
     """Set the size from the estimate, or from requested jobs and wall time with one core per job."""
     content = content_of(request)
-    found = estimate_for(content, entry.request.experiment, at)
+    estimate = estimate_for(content, entry.request.experiment, at)
     requested = [stage.jobs * stage.wall_seconds for stage in content.stages if stage.jobs and stage.wall_seconds]
-    days = found.days
+    days = estimate.days
     entry.days_low, entry.days, entry.days_high = (days.low, days.mid, days.high) if days else (None, None, None)
-    if found.core_seconds:
-        entry.core_seconds, entry.size_basis = found.core_seconds.mid, f"{found.past_jobs:,} past jobs of its stages"
+    if estimate.core_seconds:
+        entry.core_seconds = estimate.core_seconds.mid
+        entry.size_basis = f"{estimate.past_jobs:,} past jobs of its stages"
     elif content.stages and len(requested) == len(content.stages):
-        entry.core_seconds, entry.size_basis = float(sum(requested)), "its requested jobs and wall time"
+        entry.core_seconds = float(sum(requested))
+        entry.size_basis = "its requested jobs and wall time"
     else:
-        entry.core_seconds, entry.size_basis = None, ""
-    entry.sized_at, entry.sized_version = at, entry.request.version
+        entry.core_seconds = None
+        entry.size_basis = ""
+    entry.sized_at = at
+    entry.sized_version = entry.request.version

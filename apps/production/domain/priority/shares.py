@@ -66,12 +66,13 @@ def set_shares(
         raise NotAllowed("Only approvers for all experiments and admins can set shares.")
     state = lock_queue()
     check_version(state, version)
-    old, wanted = read_shares(), checked_weights(weights)
+    old = read_shares()
+    new_weights = checked_weights(weights)
     reason = checked_reason(reason)
-    new = replace(old, weights=wanted)
-    changed = list(Experiment.objects.filter(pk__in=[pk for pk in wanted if wanted[pk] != old.weights[pk]]))
+    new = replace(old, weights=new_weights)
+    changed = list(Experiment.objects.filter(pk__in=[pk for pk in new_weights if new_weights[pk] != old.weights[pk]]))
     for experiment in changed:
-        values = {"weight": wanted[experiment.pk], "by": by.username, "at": at}
+        values = {"weight": new_weights[experiment.pk], "by": by.username, "at": at}
         ExperimentShare.objects.update_or_create(experiment=experiment, defaults=values)
         data = {"share_old": old.share(experiment.pk), "share_new": new.share(experiment.pk)}
         publish(
@@ -80,7 +81,7 @@ def set_shares(
             by=by,
             at=at,
             old=str(old.weights[experiment.pk]),
-            new=str(wanted[experiment.pk]),
+            new=str(new_weights[experiment.pk]),
             reason=reason,
             data=data,
         )
@@ -99,18 +100,18 @@ def checked_weights(weights: Mapping[int, int]) -> dict[int, int]:
         for pk, weight in weights.items()
         if pk not in now or not 0 <= weight <= MAX_WEIGHT
     }
-    wanted = now | dict(weights)
-    if not problems and not any(wanted.values()):
+    new_weights = now | dict(weights)
+    if not problems and not any(new_weights.values()):
         problems["non_field_errors"] = ["At least one experiment must have a share."]
     if problems:
         raise InvalidFields(problems)
-    return wanted
+    return new_weights
 
 
 def what_if_shares(weights: Mapping[int, int], *, at: datetime) -> tuple[list[ShareRow], list[Shift]]:
     """Return the shares that these weights would give, and what they would change. Raises `InvalidFields`."""
-    wanted = checked_weights(weights)
-    return share_rows(replace(read_shares(), weights=wanted)), if_shares(wanted, at=at)
+    new_weights = checked_weights(weights)
+    return share_rows(replace(read_shares(), weights=new_weights)), if_shares(new_weights, at=at)
 
 
 def what_if_level(request: Request, *, priority_class: str, number: int | None, at: datetime) -> int | None:

@@ -98,11 +98,12 @@ def _queue() -> list[QueueEntry]:
 
 def _shifts(now: Sequence[QueueEntry], then: Sequence[QueueEntry], *, at: datetime) -> list[Shift]:
     """Return the requests that change, in their new order."""
-    before, after = forecasts_in_order(now, at=at), forecasts_in_order(then, at=at)
+    before = forecasts_in_order(now, at=at)
+    after = forecasts_in_order(then, at=at)
     ranks = {entry.pk: rank for rank, entry in enumerate(now, start=1)}
     today = timezone.localdate(at)
-    found = []
+    shifts = []
     for rank, entry in enumerate(then, start=1):
         slack = slack_of(entry.request.deadline, after[entry.pk], today=today)
-        found.append(Shift(entry.request, ranks[entry.pk], rank, before[entry.pk], after[entry.pk], slack))
-    return [s for s in found if (s.now, s.forecast_now.end) != (s.then, s.forecast_then.end)]
+        shifts.append(Shift(entry.request, ranks[entry.pk], rank, before[entry.pk], after[entry.pk], slack))
+    return [shift for shift in shifts if (shift.now, shift.forecast_now.end) != (shift.then, shift.forecast_then.end)]
