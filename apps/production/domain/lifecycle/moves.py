@@ -55,7 +55,7 @@ def submit_request(
     lock_request(request, version)
     step_of(request, Verb.SUBMIT)
     findings = run_request_checks(request, at)
-    problems = messages_of(found for found in findings if found.blocks)
+    problems = messages_of(finding for finding in findings if finding.blocks)
     if problems:
         raise InvalidFields(problems)
     signatures.withdraw_of_requester(request=request, by=by, at=at, reason=f"{by} submitted the request.")
@@ -75,11 +75,14 @@ def check_request(*, request: Request, at: datetime) -> Request:
     lock_request(request, None)
     apply_move(request, Verb.CHECK, by=PORTAL, at=at)
     findings = run_request_checks(request, at)
-    problems = messages_of(found for found in findings if found.blocks)
+    problems = messages_of(finding for finding in findings if finding.blocks)
     if not problems:
         return apply_move(request, Verb.PASS, by=PORTAL, at=at, data=warnings_data(findings))
-    words = [f"{path}: {message}" for path, messages in problems.items() for message in messages]
-    return apply_move(request, Verb.RETURN, by=PORTAL, at=at, reason="\n".join(words)[:MAX_REASON])
+
+    lines = []
+    for path, messages in problems.items():
+        lines += [f"{path}: {message}" for message in messages]
+    return apply_move(request, Verb.RETURN, by=PORTAL, at=at, reason="\n".join(lines)[:MAX_REASON])
 
 
 @transaction.atomic

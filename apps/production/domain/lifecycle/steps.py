@@ -38,9 +38,14 @@ def run_request_checks(request: Request, at: datetime, content: RequestContent |
 def warnings_data(findings: list[Finding]) -> dict[str, Any]:
     """Return the warnings as event data: those a request was submitted with."""
     warnings = [
-        {"rule": found.rule, "severity": found.severity.value, "path": found.path, "message": found.message[:500]}
-        for found in findings
-        if not found.blocks
+        {
+            "rule": finding.rule,
+            "severity": finding.severity.value,
+            "path": finding.path,
+            "message": finding.message[:500],
+        }
+        for finding in findings
+        if not finding.blocks
     ]
     return {"checks": warnings[:MAX_CHANGES], "checks_count": len(warnings)}
 

@@ -102,13 +102,13 @@ def save_draft(
     _check_shape(content, at)
     review = postponement or review_changes(request.state, old, content)
     placed = _placed(request, content, experiment or request.experiment, by, at)
-    found = [*placed, *review.changes]
-    if not found:
+    changes = [*placed, *review.changes]
+    if not changes:
         return request
     if request.state not in EDITABLE:
         _check_change(request, review, content, by, at)
-    short = [{name: text[:200] for name, text in change.items()} for change in found[:MAX_CHANGES]]
-    data = {"changes": short, "count": len(found)}
+    short = [_shortened(change) for change in changes[:MAX_CHANGES]]
+    data = {"changes": short, "count": len(changes)}
     editor_ids = sorted({*request.editor_ids, by.pk})
     _write_content(request, content)
     if review.material:
@@ -180,13 +180,17 @@ def _placed(
     The newest number of the old experiment is free again unless others edited the draft under it: their open forms
     could overwrite the next request.
     """
-    old, now = request.experiment, content_of(request).workflow
-    is_moved, is_retyped = experiment.pk != old.pk, now.key != content.workflow.key
+    old = request.experiment
+    now = content_of(request).workflow
+    is_moved = experiment.pk != old.pk
+    is_retyped = now.key != content.workflow.key
     if not (is_moved or is_retyped):
         return []
     if request.state != RequestState.DRAFT:
         raise InvalidTransition(f"{request} was submitted, so its experiment and workflow type are fixed.")
-    found, key = [], request.key
+
+    changes = []
+    key = request.key
     if is_moved:
         if not is_liaison(by, experiment.pk):
             raise NotAllowed(f"Only liaisons of {experiment} can create its requests.")
@@ -198,12 +202,14 @@ def _placed(
         if request.editor_ids == [by.pk]:
             number = int(key.rpartition("-")[2])
             RequestCounter.objects.filter(experiment=old, last=number).update(last=number - 1)
-        request.experiment, request.key = experiment, _next_key(experiment)
-        found.append({"path": "experiment", "old": f"{old.key} ({key})", "new": f"{experiment.key} ({request.key})"})
+        request.experiment = experiment
+        request.key = _next_key(experiment)
+        changes.append({"path": "experiment", "old": f"{old.key} ({key})", "new": f"{experiment.key} ({request.key})"})
+
     request.workflow = version_of(content.workflow, experiment=experiment, at=at)
     if is_retyped:
-        found.append({"path": "workflow", "old": now.title, "new": content.workflow.title})
-    return found
+        changes.append({"path": "workflow", "old": now.title, "new": content.workflow.title})
+    return changes
 
 
 def _edited_just_now(request: Request, by: User, at: datetime) -> bool:
@@ -216,14 +222,20 @@ def _check_editable(request: Request, content: RequestContent, typing: bool) -> 
         raise InvalidTransition(f"{request} is {state_words(request)} and can no longer be edited.")
 
 
+def _shortened(change: dict[str, str]) -> dict[str, str]:
+    return {name: text[:200] for name, text in change.items()}
+
+
 def _check_change(request: Request, review: ChangeReview, content: RequestContent, by: User, at: datetime) -> None:
     if review.refused:
         raise InvalidFields(review.refused)
     if request.state in SIGNED and not review.material and signatures.has_signed(request, by):
         raise NotAllowed(f"You signed {request}. Another liaison must make changes that need no new signatures.")
     touched = {change["path"] for change in review.changes}
-    findings = [found for found in run_request_checks(request, at, content) if found.blocks]
-    if problems := messages_of(found for found in findings if review.material or found.path in touched):
+    findings = [finding for finding in run_request_checks(request, at, content) if finding.blocks]
+    if not review.material:
+        findings = [finding for finding in findings if finding.path in touched]
+    if problems := messages_of(findings):
         raise InvalidFields(problems)
 
 

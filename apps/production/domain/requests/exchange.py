@@ -66,11 +66,12 @@ def read_import(text: str, *, by: User, at: datetime) -> Import:
         problems = {path: messages for path, messages in problems.items() if "arguments" not in path}
     else:
         problems = {**check_shape(content, basic_facts(at)), **problems}
+
     reported = {fault.path for fault in faults if fault.path}
     for path, messages in problems.items():
-        words = f"{path}: " if path else ""
         if path not in reported:
-            faults += [Fault(parsed.line(path), f"{words}{message}", path) for message in messages]
+            prefix = f"{path}: " if path else ""
+            faults += [Fault(parsed.line(path), f"{prefix}{message}", path) for message in messages]
     if faults or experiment is None:
         raise InvalidText(faults)
     return Import(experiment, content)
@@ -79,15 +80,15 @@ def read_import(text: str, *, by: User, at: datetime) -> Import:
 @transaction.atomic
 def import_request(*, text: str, by: User, at: datetime) -> Request:
     """Create a draft from YAML. Raises what `read_import` raises; nothing is created then."""
-    found = read_import(text, by=by, at=at)
-    return create_draft(experiment=found.experiment, content=found.content, by=by, at=at)
+    imported = read_import(text, by=by, at=at)
+    return create_draft(experiment=imported.experiment, content=imported.content, by=by, at=at)
 
 
 def _experiment(data: dict[str, Any], parsed: Parsed, by: User, faults: list[Fault]) -> Experiment | None:
     key = data.get("experiment")
-    found = Experiment.objects.filter(key=key).first() if isinstance(key, str) and "\0" not in key else None
-    if found is not None and is_liaison(by, found.pk):
-        return found
+    experiment = Experiment.objects.filter(key=key).first() if isinstance(key, str) and "\0" not in key else None
+    if experiment is not None and is_liaison(by, experiment.pk):
+        return experiment
     missing = "Enter the experiment, such as “experiment: NOVA”."
     what = f"You are not a liaison of “{str(key)[:40]}”." if key else missing
     faults.append(Fault(parsed.line("experiment") if key else 0, what, "experiment"))
@@ -110,8 +111,8 @@ def _workflow(
     if number in (None, 0):
         return workflow_of(newest)
     is_number = isinstance(number, int) and 0 < number < 2**31
-    found = newest.type.versions.filter(number=number).first() if is_number else None
-    if found is None:
+    version = newest.type.versions.filter(number=number).first() if is_number else None
+    if version is None:
         what = f"“{text}” has no version {str(number)[:20]}. Remove this line to use the newest one, {newest.number}."
         faults.append(Fault(parsed.line("workflow_version"), what, "workflow_version"))
-    return workflow_of(found or newest)
+    return workflow_of(version or newest)

@@ -70,27 +70,35 @@ class Status:
 
 def status_of(request: Request, events: Sequence[Event], user: User, *, to_sign: bool) -> Status:
     """Return the status for this user; `to_sign` is whether the request waits for their signature."""
-    state, experiment = RequestState(request.state), request.experiment
+    state = RequestState(request.state)
     last = next((event for event in reversed(events) if event.new == state), None)
-    first = next(iter(request.attention.all()), None)
-    if first is not None and first.kind != AttentionKind.LATE:
-        kind = AttentionKind(first.kind)
-        words = (f"{kind.label.capitalize()}: {first.words.rstrip('.')}.", f"{NEXT_STEPS[kind]}.")
-    elif state == RequestState.DRAFT:
-        is_author = may(user, Actor.LIAISON, request)
-        step = "Complete and submit it." if is_author else f"Liaisons of {experiment} are writing it."
-        words = ("Not submitted yet.", step)
-    elif state == RequestState.AWAITING_APPROVAL and to_sign:
-        words = ("Waiting for you.", "Approve it, request changes or reject it.")
-    elif state == RequestState.CHANGES_REQUESTED:
-        who = "you" if may(user, Actor.LIAISON, request) else f"a liaison of {experiment}"
-        words = (f"Waiting for {who}.", "Make the requested changes and submit again.")
-    else:
-        words = _WORDS.get(state) or (f"{state.label.capitalize()}.", "This request is closed.")
-    return Status(*words, last=last)
+    summary, next_step = _status_texts(request, state, user, to_sign=to_sign)
+    return Status(summary, next_step, last=last)
 
 
-_WORDS = {
+def _status_texts(request: Request, state: RequestState, user: User, *, to_sign: bool) -> tuple[str, str]:
+    """Return the sentence on the state and that on what happens next."""
+    attention = next(iter(request.attention.all()), None)
+    if attention is not None and attention.kind != AttentionKind.LATE:
+        kind = AttentionKind(attention.kind)
+        return f"{kind.label.capitalize()}: {attention.words.rstrip('.')}.", f"{NEXT_STEPS[kind]}."
+
+    if state == RequestState.DRAFT:
+        if may(user, Actor.LIAISON, request):
+            return "Not submitted yet.", "Complete and submit it."
+        return "Not submitted yet.", f"Liaisons of {request.experiment} are writing it."
+
+    if state == RequestState.AWAITING_APPROVAL and to_sign:
+        return "Waiting for you.", "Approve it, request changes or reject it."
+
+    if state == RequestState.CHANGES_REQUESTED:
+        who = "you" if may(user, Actor.LIAISON, request) else f"a liaison of {request.experiment}"
+        return f"Waiting for {who}.", "Make the requested changes and submit again."
+
+    return _STATUS_TEXTS.get(state, (f"{state.label.capitalize()}.", "This request is closed."))
+
+
+_STATUS_TEXTS = {
     RequestState.SUBMITTED: ("Waiting for checks.", "It is then sent for approval, or returned."),
     RequestState.CHECKING: ("Checking.", "It is then sent for approval, or returned."),
     RequestState.AWAITING_APPROVAL: ("Waiting for signatures.", "Its requesters cannot sign it."),
@@ -111,14 +119,19 @@ def last_return(request: Request) -> Event | None:
 
 
 def notes_on_fields(request: Request, text: str) -> list[tuple[str, str]]:
-    """Return path and words of each line such as `Deadline: too late`, `Stage 2 memory: …` or `stages.1.jobs: …`."""
+    """Return path and note of each line such as `Deadline: too late`, `Stage 2 memory: …` or `stages.1.jobs: …`."""
     names: dict[str, str] = {}
     for path, label in fields_of(request):
         stage, _, title = label.rpartition(" › ")
         names |= {path: path, " ".join([*stage.split()[:2], title]).lower(): path}
-    lines = [line.partition(": ") for line in text.splitlines()]
-    found = [(names.get(head.strip().lower(), ""), words.strip()) for head, _, words in lines]
-    return [(path, words) for path, words in found if path and words]
+
+    notes = []
+    for line in text.splitlines():
+        head, _, note = line.partition(": ")
+        field = names.get(head.strip().lower())
+        if field and note.strip():
+            notes.append((field, note.strip()))
+    return notes
 
 
 @dataclass(frozen=True)
