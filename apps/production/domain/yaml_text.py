@@ -85,13 +85,13 @@ class _Builder:
 
     def document(self) -> Any:
         """Return the data of the only document; an empty one is an empty mapping."""
-        found: list[Any] = []
+        documents: list[Any] = []
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
-                if found:
+                if documents:
                     raise _TooMuch(Fault(0, "The text has several documents. Keep only one."))
-                found.append(self._value(next(self._events), "", 0))
-        return found[0] if found and found[0] is not None else {}
+                documents.append(self._value(next(self._events), "", 0))
+        return documents[0] if documents and documents[0] is not None else {}
 
     def _value(self, event: Any, path: str, depth: int) -> Any:
         line = event.start_mark.line + 1

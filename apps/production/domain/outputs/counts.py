@@ -31,19 +31,21 @@ def report_output(
     Raises `NotAllowed`, `InvalidTransition` if the request has no jobs in its state, `InvalidFields`.
     """
     _check_reporter(stage, by)
-    key, problems = key.strip(), {}
+    key = key.strip()
+    problems = {}
     if not key or len(key) > 200 or "\0" in key:
         problems["key"] = ["Enter a key of 1 to 200 characters, such as the job ID."]
-    given = {name: counts.get(name) for name in QUANTITIES}
-    for name, value in given.items():
+    quantities = {name: counts.get(name) for name in QUANTITIES}
+    for name, value in quantities.items():
         if value is not None and not 0 <= value <= MOST:
             problems[name] = [f"Enter a whole number from 0 to {MOST:,}."]
-    if not problems and all(value is None for value in given.values()):
+    if not problems and all(value is None for value in quantities.values()):
         problems["non_field_errors"] = [f"Enter at least one of: {', '.join(QUANTITIES)}."]
     if problems:
         raise InvalidFields(problems)
+
     record_work_start(requests=[stage.request_id], at=at)
-    values = {**given, "by": by.username, "at": at, "counted": False}
+    values = {**quantities, "by": by.username, "at": at, "counted": False}
     return OutputReport.objects.update_or_create(stage=stage, key=key, defaults=values)
 
 

@@ -153,7 +153,7 @@ class FileCatalogue:
             with path.with_name(f"{path.name}.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 rows = json.loads(path.read_bytes())["datasets"] if path.exists() else []
-                if all(one["name"] != name for one in rows) and name not in self._known():
+                if all(defined["name"] != name for defined in rows) and name not in self._known():
                     _write(path, {"datasets": [*rows, row]})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CatalogueError(f"{path} cannot be written: {error}") from None
@@ -176,8 +176,8 @@ class _Content(BaseModel):
 def _read_now(path: Path) -> tuple[_Known, str]:
     """Return what `_read` returns for the current file."""
     try:
-        found = path.stat()
-        return _read(path, found.st_mtime_ns, found.st_size)
+        file_status = path.stat()
+        return _read(path, file_status.st_mtime_ns, file_status.st_size)
     except OSError as error:
         raise CatalogueError(f"{path} cannot be read: {error.strerror}") from None
 

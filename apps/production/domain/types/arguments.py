@@ -74,10 +74,10 @@ def runs_in(text: str) -> Runs:
     """Return the ranges of `1-100, 105`, sorted and disjoint. Raises `ValueError`."""
     ranges = []
     for part in text.split(","):
-        found = _RUNS.fullmatch(part.strip())
-        if found is None:
+        match = _RUNS.fullmatch(part.strip())
+        if match is None:
             raise ValueError("Enter runs as 1-100, 105.")
-        first, last = int(found[1]), int(found[2] or found[1])
+        first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise ValueError(f"{first}-{last} ends before it starts.")
         ranges.append((first, last))
@@ -272,6 +272,6 @@ class Argument:
         kind = self.kind
         bounds = {"maxLength": self.maximum} if kind.is_text else {"minimum": self.minimum, "maximum": self.maximum}
         more = {"default": self.default, **bounds, "pattern": self.pattern, "enum": list(self.choices)}
-        words = f"{self.help} ({kind.description})" if self.help else kind.description
-        found = {"title": self.title, **kind.model.json_schema(), "description": words}
-        return found | {name: value for name, value in more.items() if value not in (None, "", [])}
+        description = f"{self.help} ({kind.description})" if self.help else kind.description
+        schema = {"title": self.title, **kind.model.json_schema(), "description": description}
+        return schema | {name: value for name, value in more.items() if value not in (None, "", [])}

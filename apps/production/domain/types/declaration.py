@@ -103,7 +103,7 @@ class _Declared:
     def reader(self) -> SchemaValidator:
         own = [argument for argument in self.arguments if argument.name not in CORE]
         read = {argument.name: core_schema.no_info_plain_validator_function(argument.read) for argument in own}
-        fields = {name: core_schema.typed_dict_field(one, required=False) for name, one in read.items()}
+        fields = {name: core_schema.typed_dict_field(validator, required=False) for name, validator in read.items()}
         return SchemaValidator(core_schema.typed_dict_schema(fields, extra_behavior="forbid"))
 
 

@@ -41,9 +41,9 @@ def problems_of(error: ValidationError) -> Problems:
 
 def raise_faults(faults: Iterable[tuple[tuple[int | str, ...], str]]) -> None:
     """Raise a `ValidationError` with several faults, each at its place below the field; do nothing without faults."""
-    details = [
-        InitErrorDetails(type=PydanticCustomError("refused", "{words}", {"words": words}), loc=place, input=None)
-        for place, words in faults
-    ]
+    details = []
+    for place, message in faults:
+        error = PydanticCustomError("refused", "{message}", {"message": message})
+        details.append(InitErrorDetails(type=error, loc=place, input=None))
     if details:
         raise ValidationError.from_exception_data("", details)

@@ -85,15 +85,15 @@ def version_of(workflow: Workflow, *, experiment: Experiment, at: datetime) -> W
     versions = WorkflowVersion.objects.filter(type__key=workflow.key).order_by("-number")
     if workflow.number:
         versions = versions.filter(number=workflow.number)
-    found = versions.first()
-    if found is None and workflow.key in builtin_texts() and not workflow.number:
+    version = versions.first()
+    if version is None and workflow.key in builtin_texts() and not workflow.number:
         load_builtin_workflows(at=at)
-        found = versions.first()
+        version = versions.first()
     # One message, so that types of other experiments are not confirmed.
-    if found is None or not types_for(experiment).filter(pk=found.type_id).exists():
+    if version is None or not types_for(experiment).filter(pk=version.type_id).exists():
         what = f"The workflow type “{workflow.key[:40]}” does not exist in this version, or is not available."
         raise InvalidFields({"workflow": [what]})
-    return found
+    return version
 
 
 def workflow_of(version: WorkflowVersion) -> Workflow:
