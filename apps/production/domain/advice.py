@@ -101,8 +101,10 @@ def _advice(
     reasons = [*announced, *_states(at, lengths), *_planned(at, longest, lengths)]
     reasons.sort(key=lambda reason: _ORDER[reason.submit])
     submit: Submit = reasons[0].submit if reasons else "yes"
-    against = [reason.until for reason in reasons if reason.submit != "yes"]
-    until = None if None in against else max((each for each in against if each), default=None)
+
+    ends = [reason.until for reason in reasons if reason.submit != "yes"]
+    known_ends = [end for end in ends if end is not None]
+    until = max(known_ends, default=None) if len(known_ends) == len(ends) else None
     return Advice(submit, until, reasons)
 
 
@@ -128,21 +130,25 @@ def _announced(
 
 def _states(at: datetime, services: Collection[int] | None) -> list[Reason]:
     rows = StateInterval.objects.current(at).exclude(state=State.UP).select_related("service", "window")
-    # A service that nobody monitors is no news, unless it is asked for.
-    rows = (
-        rows.exclude(state=State.UNKNOWN, cause="not_monitored")
-        if services is None
-        else rows.filter(service__in=services)
-    )
-    found = []
+    if services is None:
+        # A service that is not monitored is no news, unless the jobs need it.
+        rows = rows.exclude(state=State.UNKNOWN, cause="not_monitored")
+    else:
+        rows = rows.filter(service__in=services)
+
+    descriptions = {
+        State.DOWN: "is down",
+        State.MAINTENANCE: "is in maintenance",
+        State.UNKNOWN: "has an unknown state",
+    }
+    reasons = []
     for row in rows.order_by("service__name"):
         state = State(row.state)
         until = row.ended_at if state == State.MAINTENANCE else None
-        words = {State.DOWN: "is down", State.MAINTENANCE: "is in maintenance", State.UNKNOWN: "has an unknown state"}
         submit: Submit = _UNPLANNED[state]  # type: ignore[assignment]
-        text = f"{row.service} {words.get(state, 'is degraded')}."
-        found.append(Reason(submit, text, until, row.service, (row.service.name,)))
-    return found
+        text = f"{row.service} {descriptions.get(state, 'is degraded')}."
+        reasons.append(Reason(submit, text, until, row.service, (row.service.name,)))
+    return reasons
 
 
 def _planned(at: datetime, longest: timedelta, lengths: Mapping[int, timedelta] | None) -> list[Reason]:
@@ -150,12 +156,14 @@ def _planned(at: datetime, longest: timedelta, lengths: Mapping[int, timedelta] 
     rows = DowntimeWindow.objects.filter(starts_at__gt=at, starts_at__lt=at + longest, cancelled_at=None)
     if lengths is not None:
         rows = rows.filter(services__in=lengths).distinct().prefetch_related("services")
-    return [
-        Reason(
-            "yes" if row.effect == Effect.AT_RISK else "wait",
-            f"“{row.title}” starts {row.starts_at:%Y-%m-%d %H:%M} UTC, before such a job ends.",
-            row.ends_at,
-        )
-        for row in rows.order_by("starts_at")
-        if lengths is None or any(row.starts_at < at + lengths.get(each.pk, timedelta()) for each in row.services.all())
-    ]
+
+    reasons = []
+    for row in rows.order_by("starts_at"):
+        if lengths is not None:
+            job_lengths = [lengths.get(service.pk, timedelta()) for service in row.services.all()]
+            if row.starts_at >= at + max(job_lengths, default=timedelta()):
+                continue
+        submit: Submit = "yes" if row.effect == Effect.AT_RISK else "wait"
+        text = f"“{row.title}” starts {row.starts_at:%Y-%m-%d %H:%M} UTC, before such a job ends."
+        reasons.append(Reason(submit, text, row.ends_at))
+    return reasons

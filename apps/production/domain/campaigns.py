@@ -88,12 +88,12 @@ def campaigns_for(user: User, requests: QuerySet[Request]) -> list[Campaign]:
 
 def campaigns_of(requests: QuerySet[Request]) -> list[Campaign]:
     """Return the campaigns of these requests in one query, the one with the newest request first."""
-    found: dict[tuple[str, str], Campaign] = {}
+    campaigns: dict[tuple[str, str], Campaign] = {}
     for row in _by_state(requests.exclude(campaign="")):
         key, name = row["experiment__key"], row["campaign"]
-        campaign = found.setdefault((key, name), Campaign(name, row["experiment__name"], key))
+        campaign = campaigns.setdefault((key, name), Campaign(name, row["experiment__name"], key))
         campaign.add(RequestState(row["state"]), row)
-    return sorted(found.values(), key=lambda campaign: -campaign.newest)
+    return sorted(campaigns.values(), key=lambda campaign: -campaign.newest)
 
 
 def _by_state(requests: QuerySet[Request]) -> Any:

@@ -52,23 +52,24 @@ def desk_of(user: User, *, at: datetime) -> Desk:
     pks = signable(user, at)
     # Estimates need no services: only the open request is read with everything.
     stages = Prefetch("stages", Stage.objects.order_by("position"))
-    found = Request.objects.filter(pk__in=pks).select_related("experiment", "workflow__type").prefetch_related(stages)
-    requests = list(found.order_by(F("deadline").asc(nulls_last=True), "pk")[:MOST_ROWS])
+    rows = Request.objects.filter(pk__in=pks).select_related("experiment", "workflow__type").prefetch_related(stages)
+    requests = list(rows.order_by(F("deadline").asc(nulls_last=True), "pk")[:MOST_ROWS])
+
     # Counted apart: grouping would sort whole requests, of which most are not listed.
     revisions = RequestRevision.objects.filter(request__in=requests, is_submitted=True).order_by()
-    again = {
-        *revisions.values("request").annotate(times=Count("pk")).filter(times__gt=1).values_list("request", flat=True)
-    }
+    submissions = revisions.values("request").annotate(times=Count("pk"))
+    again = set(submissions.filter(times__gt=1).values_list("request", flat=True))
+
     contents = {request.pk: content_of(request, services=False) for request in requests}
-    estimates = estimates_of({each.pk: (contents[each.pk], each.experiment_id) for each in requests}, at)
+    estimates = estimates_of({request.pk: (contents[request.pk], request.experiment_id) for request in requests}, at)
     forecasts = forecasts_if_approved([(request, estimates[request.pk]) for request in requests], at=at)
     today = timezone.localdate(at)
-    rows = []
+    desk_rows = []
     for request, forecast in zip(requests, forecasts, strict=True):
         estimate = estimates[request.pk].with_forecast(forecast)
         slack = slack_of(request.deadline, forecast, today=today)
-        rows.append(DeskRow(request, contents[request.pk], estimate, slack, request.pk in again))
-    return Desk(rows, len(pks) - len(rows))
+        desk_rows.append(DeskRow(request, contents[request.pk], estimate, slack, request.pk in again))
+    return Desk(desk_rows, len(pks) - len(desk_rows))
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,10 @@ class Field:
     @property
     def is_changed(self) -> bool:
         return self.old is not None
+
+    @property
+    def has_open_threads(self) -> bool:
+        return any(thread.is_open for thread in self.threads)
 
 
 @dataclass(frozen=True)
@@ -118,8 +123,11 @@ class Sheet:
     @property
     def commented(self) -> list[str]:
         """Return the labels of the fields with open threads."""
-        groups = [(f"{group.title} › " if group.path else "", group.fields) for group in self.groups]
-        return [before + one.label for before, found in groups for one in found if any(t.is_open for t in one.threads)]
+        labels = []
+        for group in self.groups:
+            prefix = f"{group.title} › " if group.path else ""
+            labels += [prefix + field.label for field in group.fields if field.has_open_threads]
+        return labels
 
 
 def sheet_of(row: DeskRow, *, user: User, at: datetime) -> Sheet:

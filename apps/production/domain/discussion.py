@@ -57,16 +57,20 @@ def threads_of(request: Request) -> list[Thread]:
 def fields_of(request: Request) -> list[tuple[str, str]]:
     """Return path and label of every field that can have comments, the request as a whole first."""
     workflow = workflow_of(request.workflow)
-    found = [("", "The request as a whole")]
-    found += [(name, name.replace("_", " ").capitalize()) for name in FIELDS]
-    found += [(f"arguments.{argument.name}", argument.title) for argument in workflow.arguments]
+    fields = [("", "The request as a whole")]
+    fields += [(name, name.replace("_", " ").capitalize()) for name in FIELDS]
+    fields += [(f"arguments.{argument.name}", argument.title) for argument in workflow.arguments]
+
     for stage in request.stages.all():
-        path, words = f"stages.{stage.position}", f"Stage {stage.position + 1}{f' {stage.name}' if stage.name else ''}"
-        found.append((path, words))
+        path = f"stages.{stage.position}"
+        label = f"Stage {stage.position + 1}"
+        if stage.name:
+            label += f" {stage.name}"
+        fields.append((path, label))
         for argument in workflow.stage(stage.kind).arguments:
             inner = argument.name if argument.name in CORE else f"arguments.{argument.name}"
-            found.append((f"{path}.{inner}", f"{words} › {argument.title}"))
-    return found
+            fields.append((f"{path}.{inner}", f"{label} › {argument.title}"))
+    return fields
 
 
 def people_for(request: Request, names: Iterable[str]) -> list[User]:
@@ -90,13 +94,15 @@ def write_comment(
     The event names mentioned users who can see the request. Raises `NotAllowed`, `InvalidFields`.
     """
     _may_see(request, by)
-    words = dict(fields_of(request)).get(path)
+    label = dict(fields_of(request)).get(path)
     problems = _problems(text)
     if thread is not None:
         thread = Comment.objects.select_for_update(of=("self",)).get(pk=thread.thread_id or thread.pk)
-        path, words = thread.field, thread.place
-    if words is None or (thread is not None and thread.request_id != request.pk):
+        path = thread.field
+        label = thread.place
+    if label is None or (thread is not None and thread.request_id != request.pk):
         problems["field"] = ["This request has no such field."]
+
     Request.objects.select_for_update().get(pk=request.pk)  # keeps the limits under concurrent writes
     if request.comments.count() >= MAX_COMMENTS:
         problems.setdefault("text", []).append(f"This request has reached the maximum of {MAX_COMMENTS:,} comments.")
@@ -104,13 +110,14 @@ def write_comment(
         problems.setdefault("text", []).append(f"You wrote {RATE} comments within ten minutes. Try again later.")
     if problems:
         raise InvalidFields(problems)
-    made = Comment.objects.create(
-        request=request, thread=thread, field=path, place=(words or "")[:200], text=text.strip(), by=by, at=at
+
+    comment = Comment.objects.create(
+        request=request, thread=thread, field=path, place=(label or "")[:200], text=text.strip(), by=by, at=at
     )
     if thread is not None and thread.resolved_at is not None:
         Comment.objects.filter(pk=thread.pk).update(resolved_by=None, resolved_at=None)
-    _publish("request.commented", made, by, at, mentioned=mentions_in(text))
-    return made
+    _publish("request.commented", comment, by, at, mentioned=mentions_in(text))
+    return comment
 
 
 @transaction.atomic
@@ -149,13 +156,13 @@ def resolve_thread(*, comment: Comment, by: User, at: datetime, resolved: bool =
 
 
 def _own(comment: Comment, by: User) -> Comment:
-    found: Comment = Comment.objects.select_for_update(of=("self",)).select_related("request").get(pk=comment.pk)
-    _may_see(found.request, by)
-    if found.by_id != by.pk:
+    current: Comment = Comment.objects.select_for_update(of=("self",)).select_related("request").get(pk=comment.pk)
+    _may_see(current.request, by)
+    if current.by_id != by.pk:
         raise NotAllowed("Only the author can change a comment.")
-    if found.withdrawn_at is not None:
+    if current.withdrawn_at is not None:
         raise InvalidTransition("This comment is withdrawn.")
-    return found
+    return current
 
 
 def _may_see(request: Request, by: Any) -> None:

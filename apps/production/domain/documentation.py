@@ -26,7 +26,12 @@ def state_diagram() -> Iterator[str]:
 
 def rule_tables() -> Iterator[str]:
     """Yield the lines of one table of built-in rules for each severity."""
-    for _, words, found in rules_by_severity():
-        yield from (f"### {words}", "", "| rule | requires |", "| --- | --- |")
-        yield from (f"| `{name}` | {words} |" for name, words in found if name in RULES.builtins)
+    for _, meaning, descriptions in rules_by_severity():
+        yield f"### {meaning}"
+        yield ""
+        yield "| rule | requires |"
+        yield "| --- | --- |"
+        for name, description in descriptions:
+            if name in RULES.builtins:
+                yield f"| `{name}` | {description} |"
         yield ""

@@ -39,12 +39,13 @@ def hold_of(request: Request, stage: Stage | None = None) -> ActiveHold | None:
 
 def holds_over(request: Request, stages: Iterable[Stage] | None = None) -> list[ActiveHold]:
     """Return the holds on a request and the given stages (default: all), widest first."""
-    found = _over(request, request.stages.all() if stages is None else stages)
-    active = [_active(hold) for hold in found]
+    holds = _over(request, request.stages.all() if stages is None else stages)
+    active = [_active(hold) for hold in holds]
     if request.state == RequestState.ON_HOLD:
         event = events_of(request).filter(kind="request.hold").last()
         reason, by, at = (event.reason, event.actor, event.at) if event else ("", "", None)
-        active.insert(sum(not hold.stage_id for hold in found), ActiveHold("request", request.key, reason, by, at))
+        wider = sum(not hold.stage_id for hold in holds)
+        active.insert(wider, ActiveHold("request", request.key, reason, by, at))
     return active
 
 
@@ -53,10 +54,14 @@ def stage_holds(request: Request, stages: Iterable[Stage]) -> dict[int, ActiveHo
 
     The state of the request is not considered.
     """
-    named = list(stages)
-    found = _over(request, named)
-    over = {stage.pk: [hold for hold in found if hold.stage_id in (None, stage.pk)] for stage in named}
-    return {pk: _active(holds[0]) for pk, holds in over.items() if holds}
+    stages = list(stages)
+    holds = _over(request, stages)
+    widest = {}
+    for stage in stages:
+        over_stage = [hold for hold in holds if hold.stage_id in (None, stage.pk)]
+        if over_stage:
+            widest[stage.pk] = _active(over_stage[0])
+    return widest
 
 
 def open_holds() -> QuerySet[Hold]:

@@ -89,10 +89,16 @@ def outlook(at: datetime) -> Outlook:
 
 def reasons_against(requests: Collection[Request], at: datetime) -> dict[int, str]:
     """Return why jobs of requests should not be submitted now, by primary key, where there is a reason. Few queries."""
-    now, stages = outlook(at), defaultdict(list)
+    now = outlook(at)
     if not (now.advice or now.down):
         return {}
+
+    stages = defaultdict(list)
     for stage in Stage.objects.filter(request__in=requests).prefetch_related("services"):
         stages[stage.request_id].append(stage)
-    found = {request.pk: now.against(request, stages[request.pk]) for request in requests}
-    return {pk: text for pk, text in found.items() if text}
+
+    reasons = {}
+    for request in requests:
+        if reason := now.against(request, stages[request.pk]):
+            reasons[request.pk] = reason
+    return reasons
