@@ -53,14 +53,15 @@ class ReasonAction:
         rows = list(chosen)
         if "reason" not in request.POST:
             return self._ask(model_admin, request, rows)
-        given = {"reason": request.POST["reason"], "extra": request.POST.get("extra", "").strip()}
+        answers = {"reason": request.POST["reason"], "extra": request.POST.get("extra", "").strip()}
         for row in rows:
             version = number_in(request.POST, f"version-{row.pk}")
             try:
-                result = self.act(row, by=user_of(request), at=timezone.now(), version=version, **given)
+                result = self.act(row, by=user_of(request), at=timezone.now(), version=version, **answers)
                 level = messages.SUCCESS
             except DomainError as error:
-                result, level = str(error), messages.ERROR
+                result = str(error)
+                level = messages.ERROR
             model_admin.message_user(request, result if str(row) in result else f"{row}: {result}", level)
         return None
 
@@ -69,7 +70,7 @@ class ReasonAction:
         context = {
             **model_admin.admin_site.each_context(request),
             "title": f"{self.label}: reason",
-            "rows": [(row, possible, words) for row, (possible, words) in zip(rows, outlook, strict=True)],
+            "rows": [(row, possible, outcome) for row, (possible, outcome) in zip(rows, outlook, strict=True)],
             "any_possible": any(possible for possible, _ in outlook),
             "action": self,
             "checkbox": ACTION_CHECKBOX_NAME,

@@ -69,8 +69,9 @@ class ApprovalGroupAdmin(_WithEvents, LongListAdmin):
         uses = [Exists(model.objects.filter(group=OuterRef("pk"))) for model in (Delegation, Signature)]
         used = ApprovalGroup.objects.filter(uses[0] | uses[1], pk__in=[group.pk for group in objs])
         if used:
-            words = "has signatures or delegations. Use the action “Retire…” of the list instead."
-            needed, protected = set(), [f"{group} {words}" for group in used]
+            advice = "has signatures or delegations. Use the action “Retire…” of the list instead."
+            needed = set()
+            protected = [f"{group} {advice}" for group in used]
         return deleted, counts, needed, protected
 
 

@@ -57,6 +57,6 @@ class ExperimentShareAdmin(PortalAdmin):
 
     def save_model(self, request: HttpRequest, obj: ExperimentShare, form: Any, change: bool) -> None:
         """Write the row, its event and the scores."""
-        given = form.cleaned_data
-        weights = {obj.experiment_id: given["weight"]}
-        set_shares(weights=weights, by=user_of(request), at=timezone.now(), reason=given["reason"])
+        cleaned = form.cleaned_data
+        weights = {obj.experiment_id: cleaned["weight"]}
+        set_shares(weights=weights, by=user_of(request), at=timezone.now(), reason=cleaned["reason"])

@@ -134,8 +134,8 @@ class _OfStage(ReadOnlyAdmin):
 
     @admin.display(description="request", ordering="stage__request__key")
     def request_of(self, row: Any) -> Request:
-        found: Request = row.stage.request
-        return found
+        production_request: Request = row.stage.request
+        return production_request
 
     @admin.display(description="stage")
     def stage_name(self, row: Any) -> str:

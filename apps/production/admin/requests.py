@@ -39,10 +39,10 @@ class Move(ReasonAction):
             self.extra = "Key of the request that replaces it"
         super().__init__()
 
-    def act(self, row: Request, *, extra: str, **given: Any) -> str:
+    def act(self, row: Request, *, extra: str, **fields: Any) -> str:
         if self.verb is Verb.SUPERSEDE:
-            given["successor"] = Request.objects.filter(key=extra).first()
-        moved = SERVICES[self.verb](request=row, **given)
+            fields["successor"] = Request.objects.filter(key=extra).first()
+        moved = SERVICES[self.verb](request=row, **fields)
         return f"{moved} is now “{moved.get_state_display()}”."
 
     def outlook(self, rows: Sequence[Request], user: User, at: datetime) -> list[tuple[bool, str]]:
@@ -76,11 +76,11 @@ class RequestAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Request]:
         """Join what the page of one request shows; so many joins are slow to plan for the list."""
-        found = super().get_queryset(request)
+        requests = super().get_queryset(request)
         if request.resolver_match and request.resolver_match.url_name == "production_request_changelist":
-            return found
+            return requests
         others = ("workflow__type", "submitted_by", "approved_by", "closed_by", "superseded_by", "cloned_from")
-        return found.select_related("experiment", "created_by", *others)
+        return requests.select_related("experiment", "created_by", *others)
 
     @admin.display(description="activity")
     def events(self, request: Request) -> str:
