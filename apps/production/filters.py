@@ -54,9 +54,9 @@ def matching_words(text: str) -> Q:
     rows = Request.objects.order_by()
     parts = [rows.filter(**{f"{name}__icontains": text}).values_list("pk") for name in ("key", "title")]
     writing = Stage.objects.filter(output_dataset__icontains=text).order_by()
-    found = [pk for (pk,) in writing.values_list("request").union(*parts, all=True)[: _FEW + 1]]
-    if len(found) <= _FEW:
-        return Q(pk__in=set(found))
+    matching = [pk for (pk,) in writing.values_list("request").union(*parts, all=True)[: _FEW + 1]]
+    if len(matching) <= _FEW:
+        return Q(pk__in=set(matching))
     return Q(key__icontains=text) | Q(title__icontains=text) | Q(Exists(writing.filter(request=OuterRef("pk"))))
 
 

@@ -129,15 +129,15 @@ class DelegationViewSet(Guarded, ReadOnlyModelViewSet[Delegation], ApiViewSet[De
         return delegations_of(self.request.user)
 
     @command(DelegationWriter, DelegationReader, code=201, allowed=lambda user, _: may_delegate(user))
-    def create(self, *, to_user: str, at: datetime, **given: Any) -> Delegation:
+    def create(self, *, to_user: str, at: datetime, **fields: Any) -> Delegation:
         """Let another user sign for you during a period."""
-        found = User.objects.filter(username=to_user, is_active=True).first()
-        return delegate(to_user=found, at=at, **{"from_at": at, **given})
+        delegatee = User.objects.filter(username=to_user, is_active=True).first()
+        return delegate(to_user=delegatee, at=at, **{"from_at": at, **fields})
 
     @command(reader=DelegationReader)
-    def revoke(self, delegation: Delegation, **given: Any) -> Delegation:
+    def revoke(self, delegation: Delegation, **fields: Any) -> Delegation:
         """Revoke it now; signatures given under it stay valid."""
-        return revoke_delegation(delegation=delegation, **given)
+        return revoke_delegation(delegation=delegation, **fields)
 
 
 class SignatureRoutes(RequestRoutes):
@@ -153,10 +153,10 @@ class SignatureRoutes(RequestRoutes):
     @action(detail=True, methods=["post"], url_path="withdraw-signature", pagination_class=None)
     def withdraw_signature(self, request: ApiRequest, key: str) -> Response:
         """Withdraw your own signature while others are missing. Requires a reason."""
-        wanted = self.get_object()
-        moves.withdraw_signature(request=wanted, **self.given(WithdrawWriter))
-        return self._slots(with_stages(Request.objects.filter(pk=wanted.pk)).get())
+        production_request = self.get_object()
+        moves.withdraw_signature(request=production_request, **self.given(WithdrawWriter))
+        return self._slots(with_stages(Request.objects.filter(pk=production_request.pk)).get())
 
-    def _slots(self, wanted: Request) -> Response:
-        slots: Any = approval_of(wanted, self.request.user, timezone.now()).slots
+    def _slots(self, production_request: Request) -> Response:
+        slots: Any = approval_of(production_request, self.request.user, timezone.now()).slots
         return Response(SlotReader(slots, many=True).data)

@@ -30,5 +30,5 @@ class CampaignsView(ApiView):
     @extend_schema(responses=CampaignReader(many=True))
     def get(self, request: ApiRequest) -> Response:
         """Campaigns of the requests that you can see, with totals."""
-        found: Any = campaigns_for(request.user, Request.objects.visible_to(request.user))
-        return Response(CampaignReader(found, many=True).data)
+        campaigns: Any = campaigns_for(request.user, Request.objects.visible_to(request.user))
+        return Response(CampaignReader(campaigns, many=True).data)

@@ -22,8 +22,8 @@ class RangeReader(serializers.Serializer[Any]):
     high = serializers.FloatField()
 
 
-def _range(words: str) -> RangeReader:
-    return RangeReader(allow_null=True, help_text=words)
+def _range(help_text: str) -> RangeReader:
+    return RangeReader(allow_null=True, help_text=help_text)
 
 
 class StageEstimateReader(serializers.Serializer[Any]):

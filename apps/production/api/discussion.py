@@ -73,38 +73,38 @@ class CommentViewSet(Guarded, ReadOnlyModelViewSet[Comment], ApiViewSet[Comment]
     lookup_value_regex = "[0-9]{1,18}"
 
     def get_queryset(self) -> QuerySet[Comment]:
-        return self._wanted().comments.select_related("by", "resolved_by", "thread", "request").order_by("id")
+        return self._visible_request().comments.select_related("by", "resolved_by", "thread", "request").order_by("id")
 
     def about(self) -> Comment | Request:
-        return self.get_object() if self.detail else self._wanted()
+        return self.get_object() if self.detail else self._visible_request()
 
     @command(CommentWriter, CommentReader, code=201)
-    def create(self, wanted: Request, *, field: str, thread: int | None, **given: Any) -> Comment:
+    def create(self, production_request: Request, *, field: str, thread: int | None, **fields: Any) -> Comment:
         """Comment on the request or one of its fields, or answer."""
-        first = wanted.comments.filter(pk=thread).first() if thread is not None else None
+        first = production_request.comments.filter(pk=thread).first() if thread is not None else None
         if thread is not None and first is None:
             raise InvalidFields({"thread": ["This request has no such comment."]})
-        return discussion.write_comment(request=wanted, path=field, thread=first, **given)
+        return discussion.write_comment(request=production_request, path=field, thread=first, **fields)
 
     @command(CommentText, CommentReader, refused=_REFUSED, allowed=_is_own)
-    def partial_update(self, comment: Comment, **given: Any) -> Comment:
+    def partial_update(self, comment: Comment, **fields: Any) -> Comment:
         """Edit your own comment."""
-        return discussion.edit_comment(comment=comment, **given)
+        return discussion.edit_comment(comment=comment, **fields)
 
     @command(reader=CommentReader, refused=_REFUSED, allowed=_is_own)
-    def withdraw(self, comment: Comment, **given: Any) -> Comment:
+    def withdraw(self, comment: Comment, **fields: Any) -> Comment:
         """Withdraw your own comment: its text is deleted, its place stays."""
-        return discussion.withdraw_comment(comment=comment, **given)
+        return discussion.withdraw_comment(comment=comment, **fields)
 
     @command(reader=CommentReader, refused=_REFUSED)
-    def resolve(self, comment: Comment, **given: Any) -> Comment:
+    def resolve(self, comment: Comment, **fields: Any) -> Comment:
         """Resolve a thread; returns its first comment."""
-        return discussion.resolve_thread(comment=comment, resolved=True, **given)
+        return discussion.resolve_thread(comment=comment, resolved=True, **fields)
 
     @command(reader=CommentReader, refused=_REFUSED)
-    def reopen(self, comment: Comment, **given: Any) -> Comment:
+    def reopen(self, comment: Comment, **fields: Any) -> Comment:
         """Reopen a thread; returns its first comment."""
-        return discussion.resolve_thread(comment=comment, resolved=False, **given)
+        return discussion.resolve_thread(comment=comment, resolved=False, **fields)
 
-    def _wanted(self) -> Request:
+    def _visible_request(self) -> Request:
         return request_or_404(self.request.user, self.kwargs.get("key", ""))

@@ -70,6 +70,6 @@ class YamlRoutes(RequestRoutes):
         """Create a draft from YAML. Liaisons of the experiment only."""
         if not may_create(request.user):  # before the text is parsed
             raise NotAllowed("Only liaisons can create requests.")
-        given = self.given(YamlWriter)
-        made = import_request(text=given.pop("yaml"), **given)
+        body = self.given(YamlWriter)
+        made = import_request(text=body.pop("yaml"), **body)
         return self.answer(made, RequestReader, status.HTTP_201_CREATED)

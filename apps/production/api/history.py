@@ -91,10 +91,10 @@ class HistoryRoutes(RequestRoutes):
     @action(detail=True, methods=["get"], url_path="revisions/(?P<number>[0-9]{1,18})", pagination_class=None)
     def revision(self, request: ApiRequest, key: str, number: str) -> Response:
         """Content of the request at a version."""
-        found = self.get_object().revisions.select_related("request__workflow__type").filter(pk=number).first()
-        if found is None:
+        revision = self.get_object().revisions.select_related("request__workflow__type").filter(pk=number).first()
+        if revision is None:
             raise NotFound
-        return Response(RevisionDetail(found).data)
+        return Response(RevisionDetail(revision).data)
 
     @extend_schema(
         parameters=[
@@ -107,22 +107,30 @@ class HistoryRoutes(RequestRoutes):
     @action(detail=True, methods=["get"], pagination_class=None)
     def changes(self, request: ApiRequest, key: str) -> Response:
         """Differences between two versions, by field."""
-        wanted = self.get_object()
-        kept = {str(revision.pk): revision for revision in revisions_of(wanted)}
-        old, new = (self._chosen(kept, name) for name in ("old", "new"))
-        old = old or last_reviewed(wanted)
+        production_request = self.get_object()
+        kept = {str(revision.pk): revision for revision in revisions_of(production_request)}
+        old = self._chosen(kept, "old")
+        new = self._chosen(kept, "new")
+        old = old or last_reviewed(production_request)
         if old is None:
             raise NotFound
-        return Response(ComparisonReader(compare(wanted, old=old, new=new)).data)
+        return Response(ComparisonReader(compare(production_request, old=old, new=new)).data)
 
     @extend_schema(request=RequestWriter, responses=CheckedReader, filters=False)
     @action(detail=True, methods=["post"], url_name="check-saved", pagination_class=None)
     def check(self, request: ApiRequest, key: str) -> Response:
         """Check and estimate the request with the fields sent, without saving it."""
-        wanted, sent = self.get_object(), valid(RequestWriter(data=request.data))
-        content = sent.content(content_of(wanted))
-        found = check_report(content, experiment=wanted.experiment, request=wanted, by=request.user, at=timezone.now())
-        return Response(CheckedReader(found).data)
+        production_request = self.get_object()
+        sent = valid(RequestWriter(data=request.data))
+        content = sent.content(content_of(production_request))
+        report = check_report(
+            content,
+            experiment=production_request.experiment,
+            request=production_request,
+            by=request.user,
+            at=timezone.now(),
+        )
+        return Response(CheckedReader(report).data)
 
     def _chosen(self, kept: dict[str, RequestRevision], name: str) -> RequestRevision | None:
         number = self.request.query_params.get(name, "")
@@ -137,9 +145,7 @@ class Rules(StrictView):
     @extend_schema(operation_id="checks_list", responses=RuleReader(many=True))
     def get(self, request: ApiRequest) -> Response:
         """List the rules that requests are checked by, most severe first."""
-        found = [
-            {"rule": name, "severity": severity, "description": words}
-            for severity, _, rules in rules_by_severity()
-            for name, words in rules
-        ]
-        return Response(RuleReader(found, many=True).data)
+        rows = []
+        for severity, _, rules in rules_by_severity():
+            rows += [{"rule": name, "severity": severity, "description": text} for name, text in rules]
+        return Response(RuleReader(rows, many=True).data)

@@ -58,12 +58,12 @@ class HoldViewSet(Guarded, ReadOnlyModelViewSet[Hold], ApiViewSet[Hold]):
         return holds.visible_holds(self.request.user)
 
     @command(HoldWriter, HoldReader, code=201, allowed=lambda user, _: holds.may_hold_some(user))
-    def create(self, *, request: str, stage: int | None, **given: Any) -> Hold:
+    def create(self, *, request: str, stage: int | None, **fields: Any) -> Hold:
         """Start no new jobs. OPG approvers and shifters only."""
         named = holds.stage_named(self.request.user, key=request, number=stage)
-        return holds.place_hold(stage=named, **given)
+        return holds.place_hold(stage=named, **fields)
 
     @command(LiftWriter, HoldReader, allowed=holds.may_lift)
-    def lift(self, hold: Hold, **given: Any) -> Hold:
+    def lift(self, hold: Hold, **fields: Any) -> Hold:
         """Lift the hold."""
-        return holds.lift_hold(hold=hold, **given)
+        return holds.lift_hold(hold=hold, **fields)

@@ -86,13 +86,14 @@ class LinkRoutes(RequestRoutes):
     @action(detail=True, methods=["post"])
     def split(self, request: ApiRequest, key: str) -> Response:
         """Split a request without submitted jobs into drafts by runs, files or events, which supersede it."""
-        wanted = self._allowed(self.get_object())
+        production_request = self._allowed(self.get_object())
         sent = checked_data(SplitWriter(data=request.data))
         how: dict[str, Any] = {"by_what": SplitUnit(sent["by"]), "size": sent["size"]}
-        planned, keys = links.plan_split(request=wanted, **how), None
+        planned = links.plan_split(request=production_request, **how)
+        keys = None
         if not sent["preview"]:
             more = {"reason": sent["reason"], "version": sent["version"]}
-            made = links.split_request(request=wanted, by=request.user, at=timezone.now(), **how, **more)
+            made = links.split_request(request=production_request, by=request.user, at=timezone.now(), **how, **more)
             keys = [part.key for part in made]
         parts = [(part.words, part.content) for part in planned.parts]
         return _rearranged(parts, planned.notes, keys)
@@ -102,28 +103,33 @@ class LinkRoutes(RequestRoutes):
     @action(detail=True, methods=["post"])
     def combine(self, request: ApiRequest, key: str) -> Response:
         """Combine this request with others without submitted jobs into one draft, which supersedes them."""
-        wanted = self._allowed(self.get_object())
+        production_request = self._allowed(self.get_object())
         sent = self.given(CombineWriter)
-        preview, version = sent.pop("preview"), sent.pop("version")
-        others = self._named([name for name in sent.pop("others") if name != wanted.key])
-        requests = [wanted, *map(self._allowed, others)]
-        planned, keys = links.plan_combined(requests=requests), None
+        preview = sent.pop("preview")
+        version = sent.pop("version")
+        others = self._named([name for name in sent.pop("others") if name != production_request.key])
+        requests = [production_request, *map(self._allowed, others)]
+
+        planned = links.plan_combined(requests=requests)
+        keys = None
         if not preview:
-            versions = {wanted.key: version} if version else None
+            versions = {production_request.key: version} if version else None
             keys = [links.combine_requests(requests=requests, versions=versions, **sent).key]
-        note = f"from {', '.join(each.key for each in requests)}"
+        note = f"from {', '.join(combined.key for combined in requests)}"
         return _rearranged([(note, planned.content)], planned.notes, keys)
 
     def _named(self, keys: list[str]) -> list[Request]:
-        found = {row.key: row for row in self.get_queryset().filter(key__in=keys)}
-        if unknown := [key for key in keys if key not in found]:
+        requests = {row.key: row for row in self.get_queryset().filter(key__in=keys)}
+        if unknown := [key for key in keys if key not in requests]:
             raise InvalidFields({"others": [f"{key}: not found, or you do not have access." for key in unknown]})
-        return [found[key] for key in dict.fromkeys(keys)]
+        return [requests[key] for key in dict.fromkeys(keys)]
 
-    def _allowed(self, wanted: Request) -> Request:
-        if not links.may_rearrange(self.request.user, wanted):
-            raise NotAllowed(f"Only liaisons of {wanted.experiment} and, once it is submitted, approvers can do this.")
-        return wanted
+    def _allowed(self, production_request: Request) -> Request:
+        if not links.may_rearrange(self.request.user, production_request):
+            raise NotAllowed(
+                f"Only liaisons of {production_request.experiment} and, once it is submitted, approvers can do this."
+            )
+        return production_request
 
 
 def _rearranged(parts: list[tuple[str, RequestContent]], notes: list[str], keys: list[str] | None) -> Response:

@@ -46,19 +46,20 @@ class _StageView(ApiView):
     def stage(self) -> Stage:
         visible = Stage.objects.filter(request__in=Request.objects.visible_to(self.request.user))
         position = min(self.kwargs["number"], 10_000) - 1
-        found: Stage = get_object_or_404(
+        stage: Stage = get_object_or_404(
             visible.select_related("request__experiment"), request__key=self.kwargs["key"], position=position
         )
-        return found
+        return stage
 
 
 class Outputs(_StageView):
     @extend_schema(request=OutputWriter, responses={200: OutputReader, 201: OutputReader})
     def post(self, request: ApiRequest, key: str, number: int) -> Response:
         """Report input and output of one job: 201 for a new key, 200 if it replaces a report."""
-        stage, given = self.stage(), self.given(OutputWriter)
-        quantities = {name: given.pop(name) for name in counts.QUANTITIES}
-        report, created = counts.report_output(stage=stage, counts=quantities, **given)
+        stage = self.stage()
+        body = self.given(OutputWriter)
+        quantities = {name: body.pop(name) for name in counts.QUANTITIES}
+        report, created = counts.report_output(stage=stage, counts=quantities, **body)
         return Response(OutputReader(report).data, status=201 if created else 200)
 
 

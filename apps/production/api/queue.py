@@ -113,23 +113,23 @@ class QueueViewSet(OfRequests):
     def list(self, request: ApiRequest) -> Response:
         """Read the queue. Ranks count the requests of all experiments."""
         part = checked_data(PartReader(data=request.query_params))
-        found = queue_lines(user=request.user, at=timezone.now(), after=part["after"], size=part["page_size"])
-        return Response(QueueReader(found).data)
+        lines = queue_lines(user=request.user, at=timezone.now(), after=part["after"], size=part["page_size"])
+        return Response(QueueReader(lines).data)
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """Score, rank and expected start of one request."""
         return Response(LineReader(self._line(self.get_object())).data)
 
     @command(MoveWriter, LineReader, refused=_MISSING, allowed=may_move)
-    def move(self, wanted: Request, **given: Any) -> Line:
+    def move(self, production_request: Request, **fields: Any) -> Line:
         """Move a request to a rank manually; the others keep their order."""
-        manual_moves.move_request(request=wanted, **given)
+        manual_moves.move_request(request=production_request, **fields)
         return self._line(self.get_object())
 
     @command(UndoWriter, LineReader, refused=_MISSING, url_path="undo-move", allowed=may_move)
-    def undo_move(self, wanted: Request, **given: Any) -> Line:
+    def undo_move(self, production_request: Request, **fields: Any) -> Line:
         """Reset a request to the rank given by its score."""
-        manual_moves.undo_move(request=wanted, **given)
+        manual_moves.undo_move(request=production_request, **fields)
         return self._line(self.get_object())
 
     @extend_schema(parameters=[LevelReader], responses={200: WhatIfReader, **_MISSING})
@@ -137,19 +137,19 @@ class QueueViewSet(OfRequests):
     def what_if(self, request: ApiRequest, key: str) -> Response:
         """Rank of a request with another priority. Changes nothing."""
         line = self._line(self.get_object())
-        given = checked_data(LevelReader(data=request.query_params))
+        level = checked_data(LevelReader(data=request.query_params))
         then = shares.what_if_level(
             line.request,
-            priority_class=given.get("priority_class", line.request.priority_class),
-            number=given.get("priority", line.request.priority),
+            priority_class=level.get("priority_class", line.request.priority_class),
+            number=level.get("priority", line.request.priority),
             at=timezone.now(),
         )
         if line.rank is None or then is None:
             raise Http404
         return Response({"rank": line.rank, "rank_then": then})
 
-    def _line(self, wanted: Request) -> Line:
-        line = line_of(wanted, user=self.request.user, at=timezone.now())
+    def _line(self, production_request: Request) -> Line:
+        line = line_of(production_request, user=self.request.user, at=timezone.now())
         if line is None:
             raise Http404
         return line
@@ -218,8 +218,8 @@ class SharesView(_OfTheOpg):
     @extend_schema(request=SharesWriter, responses=SharesReader)
     def put(self, request: ApiRequest) -> Response:
         """Set weights. Approvers for all experiments and admins only."""
-        given = self.given(SharesWriter)
-        shares.set_shares(**{**given, "weights": _by_experiment(given["weights"])})
+        body = self.given(SharesWriter)
+        shares.set_shares(**{**body, "weights": _by_experiment(body["weights"])})
         return self.get(request)
 
 

@@ -45,22 +45,23 @@ from apps.production.models import Request
 from apps.production.permissions import is_liaison_of, may_create
 
 
-def _may_approve(user: User, wanted: Request) -> bool:
-    return may(user, Actor.APPROVER, wanted)
+def _may_approve(user: User, production_request: Request) -> bool:
+    return may(user, Actor.APPROVER, production_request)
 
 
 def _move_by(verb: Verb, description: str, writer: Serializer = ReasonWriter) -> Any:
     """Return the route of a verb."""
 
-    def move(view: "RequestViewSet", wanted: Request, **given: Any) -> Request:
-        if "successor" in given:
-            given["successor"] = view.get_queryset().filter(key=given["successor"]).first()
-        return SERVICES[verb](request=wanted, **given)
+    def move(view: "RequestViewSet", production_request: Request, **fields: Any) -> Request:
+        if "successor" in fields:
+            fields["successor"] = view.get_queryset().filter(key=fields["successor"]).first()
+        return SERVICES[verb](request=production_request, **fields)
 
-    move.__name__, move.__doc__ = verb.name.lower(), description
+    move.__name__ = verb.name.lower()
+    move.__doc__ = description
 
-    def allowed(user: User, wanted: Request) -> None:
-        check_actor(wanted, verb, user, timezone.now())
+    def allowed(user: User, production_request: Request) -> None:
+        check_actor(production_request, verb, user, timezone.now())
 
     return command(writer, RequestReader, url_path=verb.value, allowed=allowed)(move)
 
@@ -140,21 +141,21 @@ class RequestViewSet(
     )
 
     @command(PriorityWriter, RequestReader, url_path="set-priority", allowed=_may_approve)
-    def set_priority(self, wanted: Request, **given: Any) -> Request:
+    def set_priority(self, production_request: Request, **fields: Any) -> Request:
         """Set the priority in the queue. Requires a reason."""
-        return moves.set_priority(request=wanted, **given)
+        return moves.set_priority(request=production_request, **fields)
 
     @command(RescheduleWriter, RequestReader, allowed=is_liaison_of)
-    def reschedule(self, wanted: Request, **given: Any) -> Request:
+    def reschedule(self, production_request: Request, **fields: Any) -> Request:
         """Postpone the deadline of a submitted request, or request a class. Requires a reason."""
-        return reschedule(request=wanted, **given)
+        return reschedule(request=production_request, **fields)
 
     def _save(self, base: RequestContent | None) -> Response:
-        wanted = self.get_object()
+        production_request = self.get_object()
         sent = valid(ChangedRequestWriter(data=self.request.data, context={"request": self.request}))
         saved = save_draft(
-            request=wanted,
-            content=sent.content(content_of(wanted) if base is None else base),
+            request=production_request,
+            content=sent.content(content_of(production_request) if base is None else base),
             version=sent.validated_data["version"],
             experiment=sent.validated_data.get("experiment"),
             by=self.request.user,

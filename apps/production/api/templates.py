@@ -88,15 +88,15 @@ class TemplateDetail(TemplateReader):
 
 class CloneRoutes(RequestRoutes):
     @command(reader=DraftReader, code=201, refused=_REFUSED, allowed=is_liaison_of)
-    def clone(self, wanted: Request, **given: Any) -> dict[str, Any]:
+    def clone(self, production_request: Request, **fields: Any) -> dict[str, Any]:
         """Create a draft with the content of this request. Liaisons of the experiment only."""
-        made, notes = clone_request(request=wanted, **given)
+        made, notes = clone_request(request=production_request, **fields)
         return {"request": made, "notes": notes}
 
     @command(NextNamesWriter, RequestReader, refused=_REFUSED, url_path="next-names", allowed=is_liaison_of)
-    def next_names(self, wanted: Request, **given: Any) -> Request:
+    def next_names(self, production_request: Request, **fields: Any) -> Request:
         """Rename outputs of a clone to the next version where the original request writes the same names."""
-        return take_next_names(request=wanted, **given)
+        return take_next_names(request=production_request, **fields)
 
 
 def _may_save(user: User, _: None) -> bool:
@@ -118,27 +118,27 @@ class TemplateViewSet(Guarded, ReadOnlyModelViewSet[RequestTemplate], ApiViewSet
         return TemplateReader if self.action == "list" else TemplateDetail
 
     @command(TemplateWriter, TemplateDetail, code=201, refused=_REFUSED, allowed=_may_save)
-    def create(self, *, request: str, **given: Any) -> RequestTemplate:
+    def create(self, *, request: str, **fields: Any) -> RequestTemplate:
         """Save a request as a template, without its deadline."""
-        wanted = Request.objects.visible_to(self.request.user).filter(key=request).first()
-        if wanted is None:
+        production_request = Request.objects.visible_to(self.request.user).filter(key=request).first()
+        if production_request is None:
             raise InvalidFields({"request": ["Not found, or you do not have access."]})
-        return save_template(request=wanted, **given)
+        return save_template(request=production_request, **fields)
 
     @command(NameWriter, TemplateDetail, refused=_REFUSED, allowed=_may_manage)
-    def partial_update(self, template: RequestTemplate, **given: Any) -> RequestTemplate:
+    def partial_update(self, template: RequestTemplate, **fields: Any) -> RequestTemplate:
         """Rename it."""
-        return rename_template(template=template, **given)
+        return rename_template(template=template, **fields)
 
     @command(code=204, refused=_REFUSED, allowed=_may_manage)
-    def destroy(self, template: RequestTemplate, **given: Any) -> None:
+    def destroy(self, template: RequestTemplate, **fields: Any) -> None:
         """Delete it; requests created from it stay."""
-        delete_template(template=template, **given)
+        delete_template(template=template, **fields)
 
     @command(reader=DraftReader, code=201, refused=_REFUSED, url_path="make-draft", allowed=is_liaison_of)
-    def make_draft(self, template: RequestTemplate, **given: Any) -> dict[str, Any]:
+    def make_draft(self, template: RequestTemplate, **fields: Any) -> dict[str, Any]:
         """Create a draft from it. Liaisons of the experiment only."""
-        found = content_from(template)
-        content = replace(found.content, deadline=None)
-        made = create_draft(experiment=template.experiment, content=content, **given)
-        return {"request": made, "notes": found.notes}
+        refitted = content_from(template)
+        content = replace(refitted.content, deadline=None)
+        made = create_draft(experiment=template.experiment, content=content, **fields)
+        return {"request": made, "notes": refitted.notes}
