@@ -12,17 +12,17 @@ from apps.production.domain.types.fields import CORE, REQUEST
 
 def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> forms.Field:
     """Return the form field of an argument; `read_plain` parses and checks its text."""
-    words: dict[str, Any] = {"required": False, "label": argument.title, "help_text": argument.help}
+    common: dict[str, Any] = {"required": False, "label": argument.title, "help_text": argument.help}
     own = argument is REQUEST.get(argument.name) or argument.name in CORE
     match argument.kind.widget:
         case "services":
             unknown = {"invalid_choice": "Service “%(value)s” does not exist."}
-            return forms.MultipleChoiceField(choices=list(services), error_messages=unknown, **words)
+            return forms.MultipleChoiceField(choices=list(services), error_messages=unknown, **common)
         case "choice":
             none = [] if own else [("", "–")]
-            return forms.ChoiceField(choices=[*none, *((choice, choice) for choice in argument.choices)], **words)
+            return forms.ChoiceField(choices=[*none, *((choice, choice) for choice in argument.choices)], **common)
         case "yes_no":
-            return forms.ChoiceField(choices=[("", "–"), ("yes", "Yes"), ("no", "No")], **words)
+            return forms.ChoiceField(choices=[("", "–"), ("yes", "Yes"), ("no", "No")], **common)
         case "lines":
             widget: forms.Widget = forms.Textarea(attrs={"rows": 3})
         case "date":
@@ -33,7 +33,7 @@ def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> fo
         widget.attrs["list"] = f"known-{kind}"
     if kind or not (own and argument.kind.is_text):
         widget.attrs["autocomplete"] = "off"
-    return forms.CharField(widget=widget, **words)
+    return forms.CharField(widget=widget, **common)
 
 
 def known_kind(argument: Argument) -> str:

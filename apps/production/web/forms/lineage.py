@@ -47,9 +47,9 @@ class CombineForm(ReasonForm):
     field_order = ("chosen", "others", "reason")
 
     def clean(self) -> dict[str, Any]:
-        given = super().clean() or {}
-        named = re.findall(r"[^\s,;]+", given.get("others", ""))
-        given["keys"] = list(dict.fromkeys([*given.get("chosen", []), *named]))
-        if "chosen" in given and "others" in given and not 0 < len(given["keys"]) < MAX_COMBINED:
+        cleaned = super().clean() or {}
+        named = re.findall(r"[^\s,;]+", cleaned.get("others", ""))
+        cleaned["keys"] = list(dict.fromkeys([*cleaned.get("chosen", []), *named]))
+        if "chosen" in cleaned and "others" in cleaned and not 0 < len(cleaned["keys"]) < MAX_COMBINED:
             raise forms.ValidationError(f"Choose 1 to {MAX_COMBINED - 1} other requests.")
-        return given
+        return cleaned

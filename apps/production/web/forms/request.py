@@ -199,9 +199,9 @@ class RequestForms:
         self.is_damaged = not management.is_valid() or (management.cleaned_data["TOTAL_FORMS"] or 0) < 0
         self.loose: list[str] = [BROKEN] if self.is_damaged else []
         self.shared.is_valid()
-        given = self.shared.cleaned_data
+        shared = self.shared.cleaned_data
         stages = [
-            {"kind": form.type.key, **_typed_in(form, CORE, form.type.arguments, given)} for form in self.stages.forms
+            {"kind": form.type.key, **_typed_in(form, CORE, form.type.arguments, shared)} for form in self.stages.forms
         ]
         whole = {**_typed_in(self.main, REQUEST, (*REQUEST.values(), *workflow.arguments), {}), "stages": stages}
         #: The input without unreadable values.
@@ -277,11 +277,13 @@ class RequestForms:
             field.advice = list(dict.fromkeys([*getattr(field, "advice", ()), message]))
 
     def mark(self, path: str) -> None:
-        """Keep a field in sight that others wrote about."""
+        """Keep a field of a stage visible, because it has comments."""
         parts = path.split(".")
-        found = self.stages.forms[int(parts[1])] if path.startswith("stages.") and len(parts) > 2 else None
-        if found is not None and parts[-1] in found.fields:
-            found.fields[parts[-1]].is_discussed = True  # type: ignore[attr-defined]
+        if not path.startswith("stages.") or len(parts) <= 2:
+            return
+        form = self.stages.forms[int(parts[1])]
+        if parts[-1] in form.fields:
+            form.fields[parts[-1]].is_discussed = True  # type: ignore[attr-defined]
 
     def _field(self, path: str) -> tuple[forms.Form | None, str]:
         parts = [part for part in path.split(".") if part != "arguments"]
@@ -299,14 +301,14 @@ class RequestForms:
         return (self.shared if follows else form), name
 
     def switched(self, untouched: Iterable[RequestContent], begun: RequestContent) -> MultiValueDict[str, Any]:
-        """Return the input under this type, which a new request begins with; stages that were filled in are kept.
+        """Return the input for this type: stages that were filled in are kept, others are those of `begun`.
 
-        `untouched` is what requests of the type before begin with.
+        `begun` is the content of a new request of this type, `untouched` that of new requests of the previous type.
         """
         rows = self._rows()
         shared, new = gather(_typed_stages(begun), self.workflow)
-        for one in untouched:
-            _, old = gather(_typed_stages(one), one.workflow)
+        for content in untouched:
+            _, old = gather(_typed_stages(content), content.workflow)
             if [_filled(row) for row in self._rows()] == [_filled(row) for row in old]:
                 rows = new
         for row in rows:
@@ -340,9 +342,9 @@ class RequestForms:
     def _rows(self) -> list[Row]:
         rows: list[Row] = [{} for _ in range(self.stages.total_form_count())]
         for key in self.data:
-            found = re.fullmatch(r"stages-([0-9]{1,3})-([a-z0-9_]+)", key)
-            if found and int(found[1]) < len(rows):
-                rows[int(found[1])][found[2]] = self.data.getlist(key)
+            match = re.fullmatch(r"stages-([0-9]{1,3})-([a-z0-9_]+)", key)
+            if match and int(match[1]) < len(rows):
+                rows[int(match[1])][match[2]] = self.data.getlist(key)
         return rows
 
     def _with(self, new: Row, rows: list[Row]) -> MultiValueDict[str, Any]:
@@ -363,9 +365,13 @@ def _typed_in(
             value = own_or_shared(value, shared.get(argument.name, ""))
         # Browsers send lines with CR LF, which would look like a change.
         values[argument.name] = value.replace("\r\n", "\n") if isinstance(value, str) else value
-    given = {name: value for name, value in values.items() if value not in ("", [])}
-    others = {name: value for name, value in given.items() if name not in own}
-    return {**{name: value for name, value in given.items() if name in own}, "arguments": others}
+
+    own_values: dict[str, Any] = {}
+    other_values: dict[str, Any] = {}
+    for name, value in values.items():
+        if value not in ("", []):
+            (own_values if name in own else other_values)[name] = value
+    return {**own_values, "arguments": other_values}
 
 
 def _filled(row: Row) -> Row:

@@ -41,7 +41,7 @@ def review_context(
     forms: RequestForms,
     estimate: Estimate,
     experiment: Experiment | None,
-    wanted: Request | None,
+    production_request: Request | None,
     user: User,
     at: datetime,
 ) -> dict[str, Any]:
@@ -50,25 +50,26 @@ def review_context(
     Each of the `resources` is a form, stage and estimate.
     """
     content = forms.content
-    requesters = {user.pk} | (wanted.requester_ids if wanted else set())
+    requesters = {user.pk}
+    if production_request:
+        requesters |= production_request.requester_ids
     count = len(forms.stages.forms)
     figures = [*estimate.stages, *[None] * count]
     stages = [*content.stages, *[StageContent()] * count]  # input of which nothing can be read is shown too
-    is_open = wanted is None or wanted.approved_at is None
+
+    prospects = {}
+    if experiment and (production_request is None or production_request.approved_at is None):
+        prospects = prospects_of_draft(experiment, content, estimate, request=production_request, at=at)
+    datasets = [stage.output_dataset for stage in content.stages]
     return {
-        "prospects": prospects_of_draft(experiment, content, estimate, request=wanted, at=at)
-        if experiment and is_open
-        else {},
+        "prospects": prospects,
         "resources": list(zip(forms.stages.forms, stages, figures, strict=False)),
         "review": Review(
             experiment=experiment,
             content=content,
             arguments=texts_of_arguments(content),
             stages=[(stage, texts_of_stage(content, stage)) for stage in content.stages],
-            outputs=[
-                (point, [point.text(stage.output_dataset) for stage in content.stages])
-                for point in scan_of(content).points
-            ],
+            outputs=[(point, list(map(point.text, datasets))) for point in scan_of(content).points],
             estimate=estimate,
             signers=signers_of(content, experiment=experiment, requesters=requesters, at=at) if experiment else [],
         ),

@@ -21,23 +21,24 @@ class SharedForm(TickedForm):
 
     def __init__(self, data: Any, *, workflow: Workflow, services: Iterable[tuple[str, str]]) -> None:
         super().__init__(data, prefix=PREFIX)
-        self.fields.update({name: field_of(one, services) for name, one in shared_arguments(workflow).items()})
+        for name, argument in shared_arguments(workflow).items():
+            self.fields[name] = field_of(argument, services)
 
 
 def shared_arguments(workflow: Workflow) -> dict[str, Argument]:
     """Return the shared arguments of the stages by name, each as the first kind of stage declares it."""
-    found: dict[str, Argument] = {}
+    arguments: dict[str, Argument] = {}
     for kind in workflow.stages:
         for argument in kind.arguments:
             if argument.shared:
-                found.setdefault(argument.name, argument)
-    return found
+                arguments.setdefault(argument.name, argument)
+    return arguments
 
 
 def own_or_shared(own: Any, shared: Any) -> Any:
     """Return the value of a stage: its own input, or what all stages share if that is empty."""
     if isinstance(own, list) and NONE in own:
-        return [one for one in own if one != NONE]
+        return [value for value in own if value != NONE]
     return own or shared
 
 

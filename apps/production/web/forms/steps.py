@@ -36,11 +36,11 @@ def steps_of(
 ) -> list[Step]:
     """Return the steps in the order of the form, and give each stage its own; without `findings` no checks ran."""
     steps = {step.anchor: step for step in _steps(forms)}
-    for one in findings or ():
-        step = steps[_section(forms, one.path)]
-        step.errors += one.blocks
-        step.warnings += not one.blocks
-    for path in {forms.place_of(one.path): one.path for one in empty}.values():
+    for finding in findings or ():
+        step = steps[_section(forms, finding.path)]
+        step.errors += finding.blocks
+        step.warnings += not finding.blocks
+    for path in {forms.place_of(finding.path): finding.path for finding in empty}.values():
         steps[_section(forms, path)].empty += 1
     for step in steps.values():
         step.is_checked = findings is not None
@@ -63,6 +63,6 @@ def _steps(forms: RequestForms) -> list[Step]:
 def _section(forms: RequestForms, path: str) -> str:
     """Return the anchor of the step in which the field of a path is."""
     anchor, _ = forms.place_of(path)
-    if found := _OF_STAGE.match(anchor):
-        return RESOURCES if found[2] in RESOURCE_FIELDS else f"stage-{int(found[1]) + 1}"
+    if match := _OF_STAGE.match(anchor):
+        return RESOURCES if match[2] in RESOURCE_FIELDS else f"stage-{int(match[1]) + 1}"
     return STAGES if anchor == STAGES or anchor.startswith("id_shared-") else REQUEST

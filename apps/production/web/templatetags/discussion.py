@@ -32,7 +32,11 @@ def _shown(context: Any, threads: list[Any]) -> str:
     if not threads:
         return ""
     opened = [thread for thread in threads if thread.is_open]
-    first, page = (opened or threads)[0].first, context["object"].get_absolute_url()
-    shown = {"page": page, "open": opened, "count": len(threads), "first": first}
-    found: str = context.template.engine.get_template("production/_field_talk.html").render(context.new(shown))
-    return found
+    shown = {
+        "page": context["object"].get_absolute_url(),
+        "open": opened,
+        "count": len(threads),
+        "first": (opened or threads)[0].first,
+    }
+    html: str = context.template.engine.get_template("production/_field_talk.html").render(context.new(shown))
+    return html

@@ -54,10 +54,10 @@ def used_before(quantiles: Sequence[float], unit: str, value: float | None) -> S
     if not quantiles:
         return SafeString('<small class="soft">no past jobs</small>')
     least, _, mid, _, most = map(write, quantiles)
-    words = f"80 % of past jobs used {least} to {most}, half of them less than {mid}"
+    sentence = f"80 % of past jobs used {least} to {most}, half of them less than {mid}"
     is_short = value is not None and value < quantiles[-1]
     short = SafeString(' <span class="late">more than requested</span>') if is_short else ""
-    bar = spread(quantiles, value=value, sentence=words)
+    bar = spread(quantiles, value=value, sentence=sentence)
     return format_html("{}<small>half under {}, 90 % under {}{}</small>", bar, mid, most, short)
 
 

@@ -55,10 +55,10 @@ def brief_count(count: int | None) -> str:
 
 
 @register.filter
-def count_in(one: Any, name: str) -> str:
+def count_in(content: Any, name: str) -> str:
     """A count among the arguments of a request or stage."""
-    found = declared.number(one, name)
-    return "–" if found is None else quantities.format_count(int(found))
+    count = declared.number(content, name)
+    return "–" if count is None else quantities.format_count(int(count))
 
 
 @register.filter
@@ -94,18 +94,21 @@ _REARRANGED = {
 
 
 def _rearranged(event: Event) -> str:
-    for name, words in _REARRANGED.items():
+    for name, phrase in _REARRANGED.items():
         if keys := event.data.get(name):
             note = f", {event.data['note']}" if event.data.get("note") else ""
-            return words.format(", ".join(keys) if isinstance(keys, list) else keys) + note
+            return phrase.format(", ".join(keys) if isinstance(keys, list) else keys) + note
     return ""
 
 
 def _signed_for(event: Event) -> str:
     """The groups signed for, and the absent users on whose behalf."""
-    groups, absent = event.data.get("groups", []), event.data.get("for", [])
-    whose = [*groups, *([f"on behalf of {' and '.join(absent)}"] if absent else [])]
-    return f" for {', '.join(whose)}" if groups else "".join(f", {words}" for words in whose)
+    groups = event.data.get("groups", [])
+    absent = event.data.get("for", [])
+    text = f" for {', '.join(groups)}" if groups else ""
+    if absent:
+        text += f", on behalf of {' and '.join(absent)}"
+    return text
 
 
 def _warnings(event: Event) -> str:
@@ -173,5 +176,7 @@ def _stages(numbers: list[int], field: str) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    words = ", ".join(f"{run[0] + 1}–{run[-1] + 1}" if len(run) > 1 else str(run[0] + 1) for run in runs)
-    return f"stages {words}" + (f" › {place(field)}" if field else "")
+
+    ranges = [f"{run[0] + 1}–{run[-1] + 1}" if len(run) > 1 else str(run[0] + 1) for run in runs]
+    text = f"stages {', '.join(ranges)}"
+    return f"{text} › {place(field)}" if field else text
