@@ -34,50 +34,55 @@ def hand_over(request: AuthenticatedRequest) -> HttpResponse:
         with show_errors(request, form):
             made = delegate(by=request.user, at=timezone.now(), **form.delegation())
             messages.success(request, f"{made.to_user} can sign for you in this period, under their own name.")
-    return _inbox(request, form) if form.errors else redirect("production:inbox")
+    if form.errors:
+        return _inbox(request, form)
+    return redirect("production:inbox")
 
 
 @require_POST
 def take_back(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    given = get_object_or_404(delegations_of(request.user), pk=pk)
-    revoke_delegation(delegation=given, by=request.user, at=timezone.now())
-    messages.success(request, f"{given.to_user} can no longer sign for {given.from_user}.")
+    delegation = get_object_or_404(delegations_of(request.user), pk=pk)
+    revoke_delegation(delegation=delegation, by=request.user, at=timezone.now())
+    messages.success(request, f"{delegation.to_user} can no longer sign for {delegation.from_user}.")
     return redirect("production:inbox")
 
 
 @require_POST
 def withdraw_signature(request: AuthenticatedRequest, key: str, pk: int) -> HttpResponse:
     """Withdraw the user's own signature."""
-    wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
+    production_request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
     form = WithdrawForm(request.POST)
     if not form.is_valid():
         messages.error(request, "Enter a reason for withdrawing your signature.")
-        return redirect(wanted)
+        return redirect(production_request)
     with show_errors(request):
-        moves.withdraw_signature(request=wanted, signature=pk, by=request.user, at=timezone.now(), **form.cleaned_data)
-        messages.success(request, f"Your signature on {wanted} is withdrawn.")
-    return redirect(wanted)
+        moves.withdraw_signature(
+            request=production_request, signature=pk, by=request.user, at=timezone.now(), **form.cleaned_data
+        )
+        messages.success(request, f"Your signature on {production_request} is withdrawn.")
+    return redirect(production_request)
 
 
 def _inbox(request: AuthenticatedRequest, form: DelegationForm) -> HttpResponse:
-    at, user = timezone.now(), request.user
+    at = timezone.now()
+    user = request.user
     waiting = waiting_for(user, at)
     shown = list(waiting.select_related("experiment").prefetch_related("attention")[:MAX_SHOWN])
     delegations: Any = delegations_of(user)[:MAX_DELEGATIONS]
     context = {
         "turns": inbox_items(shown, user, at),
-        "to_decide": sum(one.state == RequestState.AWAITING_APPROVAL for one in shown),
+        "to_decide": sum(row.state == RequestState.AWAITING_APPROVAL for row in shown),
         "more": max(0, waiting.count() - MAX_SHOWN),
         "today": timezone.localdate(at),
-        "delegations": [(given, _standing(given, at)) for given in delegations],
+        "delegations": [(delegation, _standing(delegation, at)) for delegation in delegations],
         "form": form if may_delegate(user) else None,
     }
     return render(request, "production/inbox.html", context, status=400 if form.errors else 200)
 
 
-def _standing(given: Delegation, at: Any) -> str:
-    if given.revoked_at is not None:
+def _standing(delegation: Delegation, at: Any) -> str:
+    if delegation.revoked_at is not None:
         return "revoked"
-    if at >= given.until_at:
+    if at >= delegation.until_at:
         return "over"
-    return "now" if at >= given.from_at else "planned"
+    return "now" if at >= delegation.from_at else "planned"

@@ -21,25 +21,28 @@ _COLUMNS += ["Deadline", "Expected end"]
 @require_safe
 def campaigns(request: AuthenticatedRequest) -> HttpResponse:
     """List campaigns with totals, `?experiment=` those of one experiment; `?format=csv` gives all as a file."""
-    experiments = {each.key: each for each in visible_experiments(request.user)}
+    experiments = {experiment.key: experiment for experiment in visible_experiments(request.user)}
     chosen = read_query(request, "experiment", experiments.get, expected="an experiment")
     requests = Request.objects.visible_to(request.user)
-    found = campaigns_for(request.user, requests.filter(experiment=chosen) if chosen else requests)
+    if chosen:
+        requests = requests.filter(experiment=chosen)
+    rows = campaigns_for(request.user, requests)
     if request.GET.get("format") == "csv":
-        return csv_file("campaigns", _COLUMNS, map(_cells, found))
-    page = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
+        return csv_file("campaigns", _COLUMNS, map(_cells, rows))
+
+    page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     context = {
         "experiments": experiments.values(),
         "chosen": chosen,
         "page": page,
-        "rows": [(each, _bar(each)) for each in page.object_list],
+        "rows": [(campaign, _bar(campaign)) for campaign in page.object_list],
     }
     return render(request, "production/campaigns.html", context)
 
 
 def _bar(campaign: Campaign) -> str:
-    words = f"{campaign.completed:,.0f} of {campaign.jobs:,} jobs completed"
-    return share_bar([Part("ok", campaign.completed, words)], sentence=words, whole=campaign.jobs)
+    sentence = f"{campaign.completed:,.0f} of {campaign.jobs:,} jobs completed"
+    return share_bar([Part("ok", campaign.completed, sentence)], sentence=sentence, whole=campaign.jobs)
 
 
 def _cells(row: Campaign) -> list[object]:

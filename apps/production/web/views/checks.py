@@ -52,60 +52,66 @@ def check_new(request: AuthenticatedRequest) -> HttpResponse:
 @require_POST
 def check_typed(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Check and estimate a request during typing; nothing is saved."""
-    wanted = request_or_404(request.user, key)
-    if not may(request.user, Actor.LIAISON, wanted):
+    production_request = request_or_404(request.user, key)
+    if not may(request.user, Actor.LIAISON, production_request):
         raise PermissionDenied("Only liaisons of the experiment can edit this request.")
-    data = MultiValueDict({"experiment": [wanted.experiment.key]} | dict(request.POST.lists()))
-    draft_of = request.user if wanted.state == RequestState.DRAFT else None
-    forms = RequestForms(data, workflow=form_workflow(request, wanted), draft_of=draft_of)
-    return _panel(request, forms, chosen_experiment(forms, wanted) or wanted.experiment, wanted)
+    data = MultiValueDict({"experiment": [production_request.experiment.key]} | dict(request.POST.lists()))
+    draft_of = request.user if production_request.state == RequestState.DRAFT else None
+    forms = RequestForms(data, workflow=form_workflow(request, production_request), draft_of=draft_of)
+    return _panel(
+        request,
+        forms,
+        chosen_experiment(forms, production_request) or production_request.experiment,
+        production_request,
+    )
 
 
-def form_workflow(request: AuthenticatedRequest, wanted: Request) -> Workflow:
+def form_workflow(request: AuthenticatedRequest, production_request: Request) -> Workflow:
     """Return the type that the form of a request has: of a draft, the chosen one."""
-    current = workflow_of(wanted.workflow)
-    if wanted.state != RequestState.DRAFT:
+    current = workflow_of(production_request.workflow)
+    if production_request.state != RequestState.DRAFT:
         return current
     return chosen_workflow(request.user, request.POST.get("workflow", current.key), current)
 
 
 def _panel(
-    request: AuthenticatedRequest, forms: RequestForms, experiment: Experiment, wanted: Request | None
+    request: AuthenticatedRequest, forms: RequestForms, experiment: Experiment, production_request: Request | None
 ) -> HttpResponse:
-    found = check_form(forms, experiment, wanted, request.user)
-    context = panel_context(forms, found, touched_in(request.POST), experiment, request.user) | {"replaces": True}
-    context |= review_context(forms, found.estimate, experiment, wanted, request.user, timezone.now())
+    report = check_form(forms, experiment, production_request, request.user)
+    context = panel_context(forms, report, touched_in(request.POST), experiment, request.user) | {"replaces": True}
+    context |= review_context(forms, report.estimate, experiment, production_request, request.user, timezone.now())
     context["shows_problems"] = "problems" in request.GET
     return render(request, "production/_checked.html", context)
 
 
 def touched_in(sent: Mapping[str, str]) -> Collection[str] | None:
-    """Return the anchors of the fields that the user was in; None for all, as after a submission."""
-    words = sent.get("touched", ALL_TOUCHED).split()
-    return None if ALL_TOUCHED in words else words
+    """Return the anchors of the fields that the user has visited; None for all, as after a submission."""
+    anchors = sent.get("touched", ALL_TOUCHED).split()
+    return None if ALL_TOUCHED in anchors else anchors
 
 
-def chosen_experiment(forms: RequestForms, wanted: Request | None) -> Experiment | None:
+def chosen_experiment(forms: RequestForms, production_request: Request | None) -> Experiment | None:
     """Return the experiment that is chosen in the form of a draft, or that of the request."""
     forms.main.is_valid()
     chosen: Experiment | None = forms.main.cleaned_data.get("experiment")
-    return chosen or (wanted.experiment if wanted else None)
+    return chosen or (production_request.experiment if production_request else None)
 
 
-def check_form(forms: RequestForms, experiment: Experiment | None, wanted: Request | None, user: User) -> CheckReport:
+def check_form(
+    forms: RequestForms, experiment: Experiment | None, production_request: Request | None, user: User
+) -> CheckReport:
     """Return all problems of a form, those of its fields included, each once.
 
     A value that cannot be read is reported as such, not as if the field was empty. Nothing else is checked of a form
     without an experiment, or with damaged stages.
     """
-    errors = [
-        Finding("", Severity.INVALID, path, message)
-        for path, messages in forms.errors().items()
-        for message in messages
-    ]
+    errors = []
+    for path, messages in forms.errors().items():
+        errors += [Finding("", Severity.INVALID, path, message) for message in messages]
     if experiment is None or forms.is_damaged:
         return CheckReport(tuple(errors), NO_ESTIMATE)
-    report = check_report(forms.content, experiment=experiment, request=wanted, by=user, at=timezone.now())
+
+    report = check_report(forms.content, experiment=experiment, request=production_request, by=user, at=timezone.now())
     unreadable = {forms.place_of(path) for path in forms.unreadable}
     findings = [finding for finding in report.findings if forms.place_of(finding.path) not in unreadable]
     order = list(Severity)
@@ -140,7 +146,7 @@ def is_untouched(forms: RequestForms, finding: Finding, touched: Collection[str]
 
 def panel_context(
     forms: RequestForms,
-    found: CheckReport | None,
+    report: CheckReport | None,
     touched: Collection[str] | None,
     experiment: Experiment | None,
     user: User,
@@ -149,17 +155,18 @@ def panel_context(
 
     Fields to fill in that were not `touched` are listed as empty instead.
     """
-    if found is None:
+    if report is None:
         return {"checked": None, "problems": [], "steps": steps_of(forms)}
-    shown = without_untouched(forms, found, touched)
-    empty = [finding for finding in found.findings if is_untouched(forms, finding, touched)]
-    groups = [(severity, len(shown.of(severity)), _lines(forms, shown.of(severity))) for severity in Severity]
+
+    shown = without_untouched(forms, report, touched)
+    empty = [finding for finding in report.findings if is_untouched(forms, finding, touched)]
+    by_severity = [(severity, shown.of(severity)) for severity in Severity]
     return {
         "checked": shown,
         "problems": _problems(forms, shown),
-        "groups": [group for group in groups if group[1]],
+        "groups": [(severity, len(rows), _lines(forms, rows)) for severity, rows in by_severity if rows],
         "empty": list(dict.fromkeys(forms.place_of(finding.path) for finding in empty)),
-        "estimate": found.estimate,
+        "estimate": report.estimate,
         "advice": request_advice(content=forms.content, experiment=experiment, user=user, at=timezone.now()),
         "steps": steps_of(forms, shown.findings, empty),
     }

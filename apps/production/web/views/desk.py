@@ -35,18 +35,22 @@ def decide(request: AuthenticatedRequest, key: str, verb: str) -> HttpResponse:
     """Approve with a priority, request changes or reject; then the next request of the desk is open."""
     if verb not in {Verb.APPROVE, *_REFUSALS}:
         raise Http404
-    wanted, at = request_or_404(request.user, key), timezone.now()
+    production_request = request_or_404(request.user, key)
+    at = timezone.now()
     if verb == Verb.APPROVE:
-        form: ReasonForm = ApprovalForm(request.POST, sets_priority=may_prioritise(request.user, wanted))
+        form: ReasonForm = ApprovalForm(request.POST, sets_priority=may_prioritise(request.user, production_request))
     else:
         form = _REFUSALS[Verb(verb)](request.POST)
+
     following = _next_key(request, key)
     if form.is_valid():
         with show_errors(request, form):
-            SERVICES[Verb(verb)](request=wanted, by=request.user, at=at, **form.cleaned_data)
-            messages.success(request, move_message(wanted, verb))
+            SERVICES[Verb(verb)](request=production_request, by=request.user, at=at, **form.cleaned_data)
+            messages.success(request, move_message(production_request, verb))
             return _back(following)
-    return _desk(request, chosen=key, forms={verb: form}) if form.errors else _back(key)
+    if form.errors:
+        return _desk(request, chosen=key, forms={verb: form})
+    return _back(key)
 
 
 @require_POST
@@ -71,14 +75,14 @@ def approve_several(request: AuthenticatedRequest) -> HttpResponse:
 
 
 def _approve_as_requested(request: AuthenticatedRequest, row: DeskRow, version: str, at: Any) -> None:
-    wanted = row.request
-    sets = not wanted.priority_class and may_prioritise(request.user, wanted)
+    production_request = row.request
+    sets = not production_request.priority_class and may_prioritise(request.user, production_request)
     approve_request(
-        request=wanted,
+        request=production_request,
         by=request.user,
         at=at,
         version=int(version) if version.isascii() and version.isdigit() and len(version) < 10 else 0,
-        priority_class=wanted.requested_priority if sets else None,
+        priority_class=production_request.requested_priority if sets else None,
     )
 
 
@@ -98,13 +102,15 @@ def _back(key: str) -> HttpResponse:
 def _desk(
     request: AuthenticatedRequest, *, chosen: str, about: str | None = None, forms: dict[str, Any] | None = None
 ) -> HttpResponse:
-    at, found = timezone.now(), desk_of(request.user, at=timezone.now())
-    row = next((row for row in found.rows if row.request.key == chosen), None)
+    at = timezone.now()
+    desk = desk_of(request.user, at=at)
+    row = next((row for row in desk.rows if row.request.key == chosen), None)
     if forms and row is None:
         raise PermissionDenied("This request does not wait for your signature.")
-    if row is None and found.rows:
-        row = found.rows[0]
-    context: dict[str, Any] = {"desk": found, "row": row, "is_chosen": bool(chosen) and row is not None, "about": about}
+    if row is None and desk.rows:
+        row = desk.rows[0]
+
+    context: dict[str, Any] = {"desk": desk, "row": row, "is_chosen": bool(chosen) and row is not None, "about": about}
     if row is not None:
         sheet = sheet_of(row, user=request.user, at=at)
         context |= {"sheet": sheet, "object": sheet.row.request, "forms": _forms(sheet, forms or {})}
@@ -114,15 +120,21 @@ def _desk(
 
 
 def _forms(sheet: Any, sent: dict[str, Any]) -> dict[str, Any]:
-    """Return the forms of the three decisions, with what was sent and is wrong."""
-    wanted = sheet.row.request
-    level = {"priority_class": wanted.priority_class or wanted.requested_priority, "priority": wanted.priority}
-    version = {"version": wanted.version}
+    """Return the forms of the three decisions; one that was submitted with its input and errors."""
+    production_request = sheet.row.request
+    level = {
+        "priority_class": production_request.priority_class or production_request.requested_priority,
+        "priority": production_request.priority,
+    }
+    version = {"version": production_request.version}
     why = f"See the comments on: {'; '.join(sheet.commented)}." if sheet.commented else ""
+
+    approve = sent.get(Verb.APPROVE)
+    changes = sent.get(Verb.REQUEST_CHANGES)
+    reject = sent.get(Verb.REJECT)
     return {
-        "approve": sent.get(Verb.APPROVE)
+        "approve": approve
         or ApprovalForm(initial=version | level, sets_priority=sheet.may_prioritise, auto_id="approve-%s"),
-        "changes": sent.get(Verb.REQUEST_CHANGES)
-        or ReviewForm(initial=version | {"reason": why}, auto_id="changes-%s"),
-        "reject": sent.get(Verb.REJECT) or ReasonForm(initial=version, auto_id="reject-%s"),
+        "changes": changes or ReviewForm(initial=version | {"reason": why}, auto_id="changes-%s"),
+        "reject": reject or ReasonForm(initial=version, auto_id="reject-%s"),
     }

@@ -22,60 +22,70 @@ from apps.production.web.lookup import request_or_404
 @require_http_methods(["GET", "HEAD", "POST"])
 def comment(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Comment on a field, `?about=stages.0.jobs`, or answer in a thread, `?thread=7`."""
-    wanted = request_or_404(request.user, key)
+    production_request = request_or_404(request.user, key)
     sent = request.POST if request.method == "POST" else request.GET
     number = number_in(sent, "thread")
-    thread = _comment(wanted, number) if number is not None else None
-    fields = discussion.fields_of(wanted)
+    thread = _comment(production_request, number) if number is not None else None
+    fields = discussion.fields_of(production_request)
     if request.method != "POST":
         about = sent.get("about", "")
         form = CommentForm(fields=fields, initial={"field": about, "thread": thread.pk if thread else None})
-        return _page(request, wanted, form, thread)
+        return _page(request, production_request, form, thread)
+
     form = CommentForm(request.POST, fields=fields)
     if form.is_valid():
         with show_errors(request, form):
-            given = {"text": form.cleaned_data["text"], "path": form.cleaned_data["field"], "thread": thread}
-            made = discussion.write_comment(request=wanted, by=request.user, at=timezone.now(), **given)
+            written = discussion.write_comment(
+                request=production_request,
+                text=form.cleaned_data["text"],
+                path=form.cleaned_data["field"],
+                thread=thread,
+                by=request.user,
+                at=timezone.now(),
+            )
             desk = f"{reverse('production:desk')}?at={key}#sheet" if "desk" in sent else ""
-            return _written(request, made, back=desk)
-    return _page(request, wanted, form, thread)
+            return _written(request, written, back=desk)
+    return _page(request, production_request, form, thread)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_comment(request: AuthenticatedRequest, key: str, number: int) -> HttpResponse:
-    wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
-    found = _comment(wanted, number)
-    if found.by_id != request.user.pk or found.withdrawn_at:
+    production_request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
+    comment = _comment(production_request, number)
+    if comment.by_id != request.user.pk or comment.withdrawn_at:
         raise PermissionDenied("Only the author can edit a comment.")
     if request.method != "POST":
-        return _page(request, wanted, CommentForm(fields=None, initial={"text": found.text}), found, edited=True)
+        form = CommentForm(fields=None, initial={"text": comment.text})
+        return _page(request, production_request, form, comment, edited=True)
+
     form = CommentForm(request.POST, fields=None)
     if form.is_valid():
         with show_errors(request, form):
             text = form.cleaned_data["text"]
-            return _written(
-                request, discussion.edit_comment(comment=found, text=text, by=request.user, at=timezone.now())
-            )
-    return _page(request, wanted, form, found, edited=True)
+            edited = discussion.edit_comment(comment=comment, text=text, by=request.user, at=timezone.now())
+            return _written(request, edited)
+    return _page(request, production_request, form, comment, edited=True)
 
 
 @require_POST
 def change_comment(request: AuthenticatedRequest, key: str, number: int, verb: str) -> HttpResponse:
     """`resolve` or `reopen` a thread, `withdraw` the user's own comment."""
-    wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
-    found, by, at = _comment(wanted, number), request.user, timezone.now()
+    production_request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
+    comment = _comment(production_request, number)
+    by = request.user
+    at = timezone.now()
     with show_errors(request):
         if verb == "withdraw":
-            discussion.withdraw_comment(comment=found, by=by, at=at)
+            discussion.withdraw_comment(comment=comment, by=by, at=at)
         elif verb in {"resolve", "reopen"}:
-            discussion.resolve_thread(comment=found, by=by, at=at, resolved=verb == "resolve")
+            discussion.resolve_thread(comment=comment, by=by, at=at, resolved=verb == "resolve")
         else:
             raise Http404
-    return redirect(found)
+    return redirect(comment)
 
 
-def _comment(wanted: Request, number: int) -> Comment:
-    return get_object_or_404(wanted.comments.select_related("request", "by", "thread"), pk=number)
+def _comment(production_request: Request, number: int) -> Comment:
+    return get_object_or_404(production_request.comments.select_related("request", "by", "thread"), pk=number)
 
 
 def _written(request: AuthenticatedRequest, made: Comment, *, back: str = "") -> HttpResponse:
@@ -90,7 +100,12 @@ def _written(request: AuthenticatedRequest, made: Comment, *, back: str = "") ->
 
 
 def _page(
-    request: AuthenticatedRequest, wanted: Request, form: Any, thread: Comment | None, *, edited: bool = False
+    request: AuthenticatedRequest,
+    production_request: Request,
+    form: Any,
+    thread: Comment | None,
+    *,
+    edited: bool = False,
 ) -> HttpResponse:
-    context = {"object": wanted, "form": form, "thread": thread, "edited": edited}
+    context = {"object": production_request, "form": form, "thread": thread, "edited": edited}
     return render(request, "production/comment.html", context, status=400 if form.errors else 200)

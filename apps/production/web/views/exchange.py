@@ -32,26 +32,26 @@ class ImportForm(forms.Form):
     file = forms.FileField(required=False, label="Or a file", help_text=f"At most {MAX_BYTES:,} bytes.")
 
     def clean(self) -> dict[str, Any]:
-        given: dict[str, Any] = super().clean() or {}
-        file = given.get("file")
+        cleaned: dict[str, Any] = super().clean() or {}
+        file = cleaned.get("file")
         if file is not None:
             if file.size > MAX_BYTES:
                 self.add_error("file", f"At most {MAX_BYTES:,} bytes; this file has {file.size:,}.")
-                return given
+                return cleaned
             try:
-                given["text"] = file.read().decode("utf-8-sig")
+                cleaned["text"] = file.read().decode("utf-8-sig")
             except UnicodeDecodeError:
                 self.add_error("file", "Not valid UTF-8.")
-        elif "file" not in self.errors and not given.get("text", "").strip():
+        elif "file" not in self.errors and not cleaned.get("text", "").strip():
             self.add_error("text", "Paste a request or choose a file.")
-        return given
+        return cleaned
 
 
 @require_safe
 def download(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    wanted = request_or_404(request.user, key)
-    answer = HttpResponse(export_request(wanted), content_type="application/yaml; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="{wanted.key}.yaml"'
+    production_request = request_or_404(request.user, key)
+    answer = HttpResponse(export_request(production_request), content_type="application/yaml; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{production_request.key}.yaml"'
     return answer
 
 

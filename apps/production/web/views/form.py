@@ -18,6 +18,7 @@ from django.views.decorators.http import require_http_methods
 from apps.accounts.models import Experiment
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.errors import InvalidFields, InvalidTransition, StaleState
+from apps.core.models import Event
 from apps.core.web.query import number_in
 from apps.production.domain.actors import may
 from apps.production.domain.checks import Fix, Severity
@@ -91,16 +92,18 @@ def new_request(request: AuthenticatedRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Edit a request; `?check=1` runs the checks."""
-    wanted = request_or_404(request.user, key)
-    content = content_of(wanted)
-    closed = not may_edit(request.user, wanted) or not may_change(wanted.state, content)
-    if not may(request.user, Actor.LIAISON, wanted) or (request.method != "POST" and closed):
+    production_request = request_or_404(request.user, key)
+    content = content_of(production_request)
+    closed = not may_edit(request.user, production_request) or not may_change(production_request.state, content)
+    if not may(request.user, Actor.LIAISON, production_request) or (request.method != "POST" and closed):
         raise PermissionDenied("Only liaisons of the experiment can edit this request, and only in editable states.")
-    own = {"experiment": wanted.experiment.key, "workflow": content.workflow.key}
+    own = {"experiment": production_request.experiment.key, "workflow": content.workflow.key}
     if request.method == "POST":
         data = MultiValueDict({name: [value] for name, value in own.items()} | dict(request.POST.lists()))
-        return FormPage(request, data, form_workflow(request, wanted), wanted).act()
-    page = FormPage(request, typed(content, version=wanted.version, **own), content.workflow, wanted)
+        return FormPage(request, data, form_workflow(request, production_request), production_request).act()
+    page = FormPage(
+        request, typed(content, version=production_request.version, **own), content.workflow, production_request
+    )
     return page.check(touched=touched_in(request.GET)) if "check" in request.GET else page.show(touched=())
 
 
@@ -114,14 +117,16 @@ class FormPage:
     """The form of a request (a new one without `wanted`) and the actions of its buttons."""
 
     def __init__(
-        self, request: AuthenticatedRequest, data: Any, workflow: Workflow, wanted: Request | None = None
+        self, request: AuthenticatedRequest, data: Any, workflow: Workflow, production_request: Request | None = None
     ) -> None:
-        self.request, self.wanted, self.conflict = request, wanted, ""
+        self.request = request
+        self.production_request = production_request
+        self.conflict = ""
         #: The fixes that the pressed button applied.
         self.applied: list[Fix] = []
         #: The type to switch to, and what it would leave out, until the user confirms it.
         self.switching: tuple[Workflow, list[LeftOut]] | None = None
-        is_draft = wanted is None or wanted.state == RequestState.DRAFT
+        is_draft = production_request is None or production_request.state == RequestState.DRAFT
         self.forms = RequestForms(data, workflow=workflow, draft_of=request.user if is_draft else None)
 
     def act(self) -> HttpResponse:
@@ -134,7 +139,7 @@ class FormPage:
         moved = self.forms.move_rows(action)
         if moved is not None:
             touched = touched_in(self.request.POST)
-            return FormPage(self.request, moved[0], self.forms.workflow, self.wanted).show(
+            return FormPage(self.request, moved[0], self.forms.workflow, self.production_request).show(
                 focus=moved[1], touched=touched
             )
         return self.check() if action == "check" else self._write(action)
@@ -142,7 +147,7 @@ class FormPage:
     @cached_property
     def _before(self) -> Workflow:
         """The type whose fields the form shows; another one may be chosen above them."""
-        current = workflow_of(self.wanted.workflow) if self.wanted else None
+        current = workflow_of(self.production_request.workflow) if self.production_request else None
         shown = self.forms.data.get("shown_workflow", "") or self.forms.workflow.key
         return chosen_workflow(self.request.user, shown, current)
 
@@ -159,7 +164,7 @@ class FormPage:
         """Show the input under the chosen type; if that leaves something out, ask first."""
         data, before, new = self.forms.data, self._before, self.forms.workflow
         if action != CONFIRM and (left_out := self._left_out()):
-            asking = FormPage(self.request, data, before, self.wanted)
+            asking = FormPage(self.request, data, before, self.production_request)
             asking.switching = (new, left_out)
             return asking.show(touched=touched_in(self.request.POST))
         for note in self._fitted.notes[:20]:
@@ -167,49 +172,52 @@ class FormPage:
         experiment = self._experiment()
         untouched = (blank(before), begun_with(before, experiment))
         switched = self.forms.switched(untouched, begun_with(new, experiment))
-        return FormPage(self.request, switched, new, self.wanted).show(touched=())
+        return FormPage(self.request, switched, new, self.production_request).show(touched=())
 
     def check(self, *, status: int = 200, touched: Collection[str] | None = None) -> HttpResponse:
         """Show the form with the findings of the checks: above it, beside the fields and in the panel."""
         experiment = self._experiment()
-        report = check_form(self.forms, experiment, self.wanted, self.request.user)
+        report = check_form(self.forms, experiment, self.production_request, self.request.user)
         shown = without_untouched(self.forms, report, touched)
         self.forms.add_problems(messages_of(finding for finding in shown.findings if finding.blocks))
         for finding in shown.of(Severity.WARNING):
             self.forms.add_advice(finding.path, finding.message)
         if experiment is None or self.forms.is_damaged:
             status = 400
-        return self.show(status=status, found=report, touched=touched)
+        return self.show(status=status, report=report, touched=touched)
 
     def show(
         self,
         *,
         status: int = 200,
         focus: int | None = None,
-        found: CheckReport | None = None,
+        report: CheckReport | None = None,
         touched: Collection[str] | None = None,
     ) -> HttpResponse:
-        forms, wanted = self.forms, self.wanted
+        forms = self.forms
+        production_request = self.production_request
         if focus is not None:
             forms.stages.forms[focus].fields["name"].widget.attrs["autofocus"] = True
-        threads = threads_of(wanted) if wanted else []
-        returned = last_return(wanted) if wanted and wanted.state == RequestState.CHANGES_REQUESTED else None
-        if wanted and returned:
-            for path, words in notes_on_fields(wanted, returned.reason):
-                forms.add_advice(path, f"{returned.actor}: {words}")
-        for thread in threads:
-            if thread.is_open:
-                forms.mark(thread.first.field)
+
+        threads = threads_of(production_request) if production_request else []
+        open_threads = [thread for thread in threads if thread.is_open]
+        returned = self._show_notes_of_return()
+        for thread in open_threads:
+            forms.mark(thread.first.field)
         forms.unfold(focus)
-        is_signed = wanted is not None and wanted.state not in EDITABLE
-        at, experiment = timezone.now(), self._experiment()
-        figures = (
-            found.estimate if found else estimate_for(forms.content, experiment, at) if experiment else NO_ESTIMATE
-        )
+
+        at = timezone.now()
+        experiment = self._experiment()
+        is_signed = production_request is not None and production_request.state not in EDITABLE
+        own = own_version(production_request, self.request.user) if production_request and is_signed else 0
+        if report:
+            estimate = report.estimate
+        else:
+            estimate = estimate_for(forms.content, experiment, at) if experiment else NO_ESTIMATE
         context = {
-            "object": wanted,
+            "object": production_request,
             "returned": returned,
-            "talk": [(*forms.place_of(one.first.field), one) for one in threads if one.is_open],
+            "talk": [(*forms.place_of(thread.first.field), thread) for thread in open_threads],
             "main": forms.main,
             "shared": forms.shared,
             "known": COLUMNS,
@@ -218,14 +226,14 @@ class FormPage:
             "workflow": forms.workflow,
             "conflict": self.conflict,
             "signed": is_signed,
-            "own_version": own_version(wanted, self.request.user) if wanted and is_signed else 0,
-            "material": wanted is not None and wanted.state in CHANGEABLE,
+            "own_version": own,
+            "material": production_request is not None and production_request.state in CHANGEABLE,
             "full": len(forms.stages.forms) >= MAX_STAGES,
             "max_stages": MAX_STAGES,
-            **panel_context(forms, found, touched, experiment, self.request.user),
-            **review_context(forms, figures, experiment, wanted, self.request.user, at),
+            **panel_context(forms, report, touched, experiment, self.request.user),
+            **review_context(forms, estimate, experiment, production_request, self.request.user, at),
             "touched": ALL_TOUCHED if touched is None else " ".join(touched),
-            "taken": taken_names(wanted) if wanted else [],
+            "taken": taken_names(production_request) if production_request else [],
             "threads": threads,
         }
         return render(self.request, "production/request_form.html", context, status=status)
@@ -236,12 +244,14 @@ class FormPage:
         If the input cannot be saved, the findings of the checks are shown too. A draft may be incomplete, so saving it
         does not complain about fields that the user has still to fill in.
         """
-        version = self.wanted.version if self.wanted else 0
+        version = self.production_request.version if self.production_request else 0
         saved = self._save(action)
         if saved is None:
             if self.conflict:
                 return self.show(status=409)
-            may_be_incomplete = action != "submit" and (self.wanted is None or self.wanted.state in EDITABLE)
+            may_be_incomplete = action != "submit" and (
+                self.production_request is None or self.production_request.state in EDITABLE
+            )
             return self.check(status=400, touched=touched_in(self.request.POST) if may_be_incomplete else None)
         if saved.state not in EDITABLE:
             return self._changed(saved, version)
@@ -255,14 +265,27 @@ class FormPage:
         messages.success(self.request, f"Saved {saved} as a draft{renamed}. It is not submitted yet.")
         return redirect(edit)
 
+    def _show_notes_of_return(self) -> Event | None:
+        """Show the notes of the user who requested changes beside their fields; return the event."""
+        production_request = self.production_request
+        if production_request is None or production_request.state != RequestState.CHANGES_REQUESTED:
+            return None
+        returned = last_return(production_request)
+        if returned:
+            for path, note in notes_on_fields(production_request, returned.reason):
+                self.forms.add_advice(path, f"{returned.actor}: {note}")
+        return returned
+
     def _report_fixes(self, saved: Request) -> None:
         if not self.applied:
             messages.warning(self.request, f"This fix is no longer offered. Saved {saved} without it.")
             return
         labels = ", ".join(fix.label for fix in self.applied[:MOST_NAMED])
         more = len(self.applied) - MOST_NAMED
-        words = f"Saved {saved} with {len(self.applied)} fix{pluralize(self.applied, 'es')}: {labels}"
-        messages.success(self.request, f"{words}{f' and {more} more' if more > 0 else ''}.")
+        if more > 0:
+            labels += f" and {more} more"
+        count = f"{len(self.applied)} fix{pluralize(self.applied, 'es')}"
+        messages.success(self.request, f"Saved {saved} with {count}: {labels}.")
 
     def _autosave(self) -> JsonResponse:
         """Save during typing and report the result as JSON; a change by another user is never overwritten."""
@@ -280,7 +303,7 @@ class FormPage:
                 "saved": f"{timezone.localtime():%H:%M}",
                 "key": saved.key,
                 "version": saved.version,
-                "created": self.wanted is None,
+                "created": self.production_request is None,
                 "url": reverse("production:request-edit", args=[saved.key]),
             }
         )
@@ -298,31 +321,41 @@ class FormPage:
         return None
 
     def _saved(self, action: str) -> Request:
-        forms, experiment, content = self.forms, self._experiment(), self.forms.content
+        experiment = self._experiment()
+        content = self.forms.content
         if action.startswith("fix") and experiment is not None:
-            found = check_form(forms, experiment, self.wanted, self.request.user)
-            rule, path = f"{action}::".split(":")[1:3]
-            offered = found.fix_of(rule, path)
-            shown = without_untouched(forms, found, touched_in(self.request.POST))
-            self.applied = shown.fixes if action == FIX_ALL else [offered] if offered else []
+            self.applied = self._offered_fixes(action, experiment)
             for fix in self.applied:
                 content = fix.applied_to(content)
-        original = self.wanted.cloned_from if self.wanted else None
+
+        original = self.production_request.cloned_from if self.production_request else None
         if action == RENAME and original is not None:
             content = with_next_names(content, content_of(original))
-        how: dict[str, Any] = {
+
+        arguments: dict[str, Any] = {
             "content": content,
             "by": self.request.user,
             "at": timezone.now(),
             "typing": action == "autosave",
         }
-        given = forms.main.cleaned_data
-        if self.wanted is None:
-            return save_new(experiment=given["experiment"], key=given["form_key"], **how)
-        return save_draft(request=self.wanted, version=given["version"] or 0, experiment=experiment, **how)
+        cleaned = self.forms.main.cleaned_data
+        if self.production_request is None:
+            return save_new(experiment=cleaned["experiment"], key=cleaned["form_key"], **arguments)
+        return save_draft(
+            request=self.production_request, version=cleaned["version"] or 0, experiment=experiment, **arguments
+        )
+
+    def _offered_fixes(self, action: str, experiment: Experiment) -> list[Fix]:
+        """Return the fixes that a button applies, of those that the checks still offer."""
+        report = check_form(self.forms, experiment, self.production_request, self.request.user)
+        if action == FIX_ALL:
+            return without_untouched(self.forms, report, touched_in(self.request.POST)).fixes
+        rule, path = f"{action}::".split(":")[1:3]
+        fix = report.fix_of(rule, path)
+        return [fix] if fix else []
 
     def _experiment(self) -> Experiment | None:
-        return chosen_experiment(self.forms, self.wanted)
+        return chosen_experiment(self.forms, self.production_request)
 
     def _changed(self, saved: Request, version: int) -> HttpResponse:
         """Report the effect of a change to a request past its draft that was at `version` before."""
@@ -340,8 +373,7 @@ class FormPage:
         try:
             submit_request(request=saved, by=self.request.user, at=timezone.now())
         except InvalidFields:
-            words = f"Saved {saved} as a draft, but did not submit it. Fix the errors first."
-            messages.warning(self.request, words)
+            messages.warning(self.request, f"Saved {saved} as a draft, but did not submit it. Fix the errors first.")
             return redirect(f"{reverse('production:request-edit', args=[saved.key])}?check=1")
         except (StaleState, InvalidTransition) as error:
             messages.error(self.request, str(error))

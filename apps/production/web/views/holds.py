@@ -51,9 +51,9 @@ def hold_list(request: AuthenticatedRequest) -> HttpResponse:
     form = HoldForm(user, request.POST if request.method == "POST" else None, initial=request.GET.dict())
     if form.is_valid():
         with show_errors(request, form):
-            given = form.cleaned_data
-            stage = holds.stage_named(user, key=given.pop("request"), number=given.pop("stage"))
-            hold = holds.place_hold(stage=stage, by=user, at=timezone.now(), **given)
+            cleaned = form.cleaned_data
+            stage = holds.stage_named(user, key=cleaned.pop("request"), number=cleaned.pop("stage"))
+            hold = holds.place_hold(stage=stage, by=user, at=timezone.now(), **cleaned)
             messages.success(request, f"On hold: {holds.hold_subject(hold)}. No new jobs start; running jobs continue.")
             return redirect("production:holds")
     visible = holds.visible_holds(user)

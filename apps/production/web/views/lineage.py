@@ -26,77 +26,90 @@ from apps.production.web.lookup import request_or_404
 @require_http_methods(["GET", "HEAD", "POST"])
 def split(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Preview the parts of a request; create them once the preview is confirmed."""
-    wanted = _wanted(request, key)
-    content = content_of(wanted)
-    known, refusal = split_counts(content), links.refusal_to_rearrange(wanted) or refusal_to_split(content)
-    form = SplitForm(request.POST or None, ways=known, reason_needed=wanted.state != RequestState.DRAFT)
-    context: dict[str, Any] = {"object": wanted, "refusal": refusal, "form": form if known else None}
+    production_request = _rearrangeable_request(request, key)
+    content = content_of(production_request)
+    counts = split_counts(content)
+    refusal = links.refusal_to_rearrange(production_request) or refusal_to_split(content)
+    form = SplitForm(request.POST or None, ways=counts, reason_needed=production_request.state != RequestState.DRAFT)
+    context: dict[str, Any] = {"object": production_request, "refusal": refusal, "form": form if counts else None}
     if request.method != "POST" or refusal or not form.is_valid():
         return _form_page(request, "production/split.html", context)
-    given = form.cleaned_data
-    how: dict[str, Any] = {"by_what": SplitUnit(given["by"]), "size": given["size"]}
-    seen = f"{given['by']} {given['size']}"
+
+    cleaned = form.cleaned_data
+    how: dict[str, Any] = {"by_what": SplitUnit(cleaned["by"]), "size": cleaned["size"]}
+    seen = f"{cleaned['by']} {cleaned['size']}"
     with show_errors(request, form):
-        planned = links.plan_split(request=wanted, **how)
+        planned = links.plan_split(request=production_request, **how)
         if request.POST.get("do") != "split" or request.POST.get("seen") != seen:
             rows = [(part.words.capitalize(), part.content.title, part.content) for part in planned.parts]
             context |= {"rows": rows, "notes": planned.notes, "total": content, "seen": seen}
             return render(request, "production/split.html", context)
-        how |= {"reason": given["reason"], "version": given["version"]}
-        made = links.split_request(request=wanted, by=request.user, at=timezone.now(), **how)
+
+        how |= {"reason": cleaned["reason"], "version": cleaned["version"]}
+        made = links.split_request(request=production_request, by=request.user, at=timezone.now(), **how)
         names = ", ".join(part.key for part in made)
-        messages.success(request, f"Split {wanted} into {names}. Review and submit each draft.")
-    return _form_page(request, "production/split.html", context) if form.errors else redirect(wanted)
+        messages.success(request, f"Split {production_request} into {names}. Review and submit each draft.")
+    if form.errors:
+        return _form_page(request, "production/split.html", context)
+    return redirect(production_request)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def combine(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """List matching requests and why others do not match; preview the combined request; then create it."""
-    wanted = _wanted(request, key)
-    refusal = links.refusal_to_rearrange(wanted)
+    production_request = _rearrangeable_request(request, key)
+    refusal = links.refusal_to_rearrange(production_request)
     form = CombineForm(request.POST or None)
-    context: dict[str, Any] = {"object": wanted, "refusal": refusal, "form": form}
+    context: dict[str, Any] = {"object": production_request, "refusal": refusal, "form": form}
     if not refusal:
-        context |= _offered(request, wanted)
+        context |= _offered(request, production_request)
     if request.POST.get("do") in {"find", "older"} and not refusal:
         context["form"] = CombineForm(initial=request.POST.dict())
         return render(request, "production/combine.html", context)
     if request.method != "POST" or refusal or not form.is_valid():
         return _form_page(request, "production/combine.html", context)
+
     with show_errors(request, form):
-        requests = [wanted, *_named(request, [one for one in form.cleaned_data["keys"] if one != wanted.key])]
+        others = _named(request, [other for other in form.cleaned_data["keys"] if other != production_request.key])
+        requests = [production_request, *others]
         planned = links.plan_combined(requests=requests)
-        seen = [f"{each.key}:{each.version}" for each in requests]
+        versions = {row.key: row.version for row in requests}
+        seen = [f"{row.key}:{row.version}" for row in requests]
         if request.POST.get("do") != "combine" or request.POST.getlist("seen") != seen:
-            rows = [(each.key, each.title, content_of(each)) for each in requests]
+            rows = [(row.key, row.title, content_of(row)) for row in requests]
             context |= {"rows": rows, "notes": planned.notes, "total": planned.content, "seen": seen}
             return render(request, "production/combine.html", context)
-        how = {"reason": form.cleaned_data["reason"], "versions": {each.key: each.version for each in requests}}
-        made = links.combine_requests(requests=requests, by=request.user, at=timezone.now(), **how)
+
+        reason = form.cleaned_data["reason"]
+        made = links.combine_requests(
+            requests=requests, by=request.user, at=timezone.now(), reason=reason, versions=versions
+        )
         messages.success(request, f"Combined {len(requests)} requests into {made}. Review and submit the draft.")
         return redirect(made)
-    return _form_page(request, "production/combine.html", context) if form.errors else redirect(wanted)
+    if form.errors:
+        return _form_page(request, "production/combine.html", context)
+    return redirect(production_request)
 
 
-def _offered(request: AuthenticatedRequest, wanted: Request) -> dict[str, Any]:
+def _offered(request: AuthenticatedRequest, production_request: Request) -> dict[str, Any]:
     """Return the list of candidates: those ticked, and the search results."""
     sent = request.POST if request.method == "POST" else request.GET
     chosen = [key[:24].replace("\0", "") for key in sent.getlist("chosen")[:MAX_COMBINED]]
     text = sent.get("text", "")[:200].replace("\0", "").strip()
     before = number_in(sent, "older") or 0 if sent.get("do") == "older" else 0
-    found = links.candidates_for(wanted, request.user, text=text, before=before, chosen=chosen)
-    return {"candidates": found.rows, "older": found.older, "before": before, "text": text, "chosen": chosen}
+    candidates = links.candidates_for(production_request, request.user, text=text, before=before, chosen=chosen)
+    return {"candidates": candidates.rows, "older": candidates.older, "before": before, "text": text, "chosen": chosen}
 
 
 def _named(request: AuthenticatedRequest, keys: list[str]) -> list[Request]:
     """Return these requests in this order. Raises `InvalidFields` for those the user cannot see or combine."""
     rows = with_stages(Request.objects.visible_to(request.user)).filter(key__in=keys)
-    found: dict[str, Request] = {row.key: row for row in rows}
-    if unknown := [key for key in keys if key not in found]:
+    requests: dict[str, Request] = {row.key: row for row in rows}
+    if unknown := [key for key in keys if key not in requests]:
         raise InvalidFields({"others": [f"{key[:24]}: not found, or you do not have access." for key in unknown[:5]]})
-    if drafts := [key for key in keys if not links.may_rearrange(request.user, found[key])]:
+    if drafts := [key for key in keys if not links.may_rearrange(request.user, requests[key])]:
         raise InvalidFields({"others": [f"{key} is a draft. Only its liaisons can combine it." for key in drafts[:5]]})
-    return [found[key] for key in keys]
+    return [requests[key] for key in keys]
 
 
 def _form_page(request: AuthenticatedRequest, template: str, context: dict[str, Any]) -> HttpResponse:
@@ -105,8 +118,8 @@ def _form_page(request: AuthenticatedRequest, template: str, context: dict[str, 
     return render(request, template, context, status=status)
 
 
-def _wanted(request: AuthenticatedRequest, key: str) -> Request:
-    found = request_or_404(request.user, key)
-    if not links.may_rearrange(request.user, found):
+def _rearrangeable_request(request: AuthenticatedRequest, key: str) -> Request:
+    production_request = request_or_404(request.user, key)
+    if not links.may_rearrange(request.user, production_request):
         raise PermissionDenied("Only liaisons of the experiment, and approvers once it is submitted, can do this.")
-    return found
+    return production_request

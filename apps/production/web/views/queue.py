@@ -53,45 +53,58 @@ def queue(request: AuthenticatedRequest) -> HttpResponse:
 @require_POST
 def move(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Move a request to a rank, or show what that would change; problems show in its row, a conflict as a message."""
-    wanted, previews = _wanted(request, key), request.POST.get("do") == "preview"
+    production_request = _visible_request(request, key)
+    previews = request.POST.get("do") == "preview"
     form = MoveForm(request.POST, previews=previews)
     if form.is_valid():
-        given, at = form.cleaned_data, timezone.now()
+        cleaned = form.cleaned_data
+        at = timezone.now()
         if previews:
-            shifts = what_if.if_moved(wanted, to_rank=given["to_rank"], at=at)
+            shifts = what_if.if_moved(production_request, to_rank=cleaned["to_rank"], at=at)
             return _queue(request, query=request.POST, changed=Change(key, "move", form, shifts))
         with show_errors(request, form):
-            old = manual_moves.move_request(request=wanted, by=request.user, at=at, **given)
-            messages.success(request, f"{wanted} moved from rank {old} to {given['to_rank']}.")
-    return _queue(request, query=request.POST, changed=Change(key, "move", form)) if form.errors else _back(request)
+            old = manual_moves.move_request(request=production_request, by=request.user, at=at, **cleaned)
+            messages.success(request, f"{production_request} moved from rank {old} to {cleaned['to_rank']}.")
+    if form.errors:
+        return _queue(request, query=request.POST, changed=Change(key, "move", form))
+    return _back(request)
 
 
 @require_POST
 def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Set the priority of a request, or show what that would change."""
-    wanted, form = _wanted(request, key), PriorityForm(request.POST)
+    production_request = _visible_request(request, key)
+    form = PriorityForm(request.POST)
     if form.is_valid():
-        given, at = form.cleaned_data, timezone.now()
+        cleaned = form.cleaned_data
+        at = timezone.now()
         if request.POST.get("do") == "preview":
-            level = {name: given[name] for name in ("priority_class", "priority")}
-            shifts = what_if.if_level(wanted, at=at, **level)
+            level = {name: cleaned[name] for name in ("priority_class", "priority")}
+            shifts = what_if.if_level(production_request, at=at, **level)
             return _queue(request, query=request.POST, changed=Change(key, "level", form, shifts))
         with show_errors(request, form):
-            set_priority(request=wanted, by=request.user, at=at, **given)
-            messages.success(request, f"{wanted} has priority {wanted.level}.")
-    return _queue(request, query=request.POST, changed=Change(key, "level", form)) if form.errors else _back(request)
+            set_priority(request=production_request, by=request.user, at=at, **cleaned)
+            messages.success(request, f"{production_request} has priority {production_request.level}.")
+    if form.errors:
+        return _queue(request, query=request.POST, changed=Change(key, "level", form))
+    return _back(request)
 
 
 @require_POST
 def undo(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Reset a request to the rank given by its score."""
-    wanted, form = _wanted(request, key), UndoForm(request.POST)
+    production_request = _visible_request(request, key)
+    form = UndoForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
-            rank = manual_moves.undo_move(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
-            messages.success(request, f"Reset the position of {wanted}. It has rank {rank}.")
+            rank = manual_moves.undo_move(
+                request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
+            )
+            messages.success(request, f"Reset the position of {production_request}. It has rank {rank}.")
     if form.errors:
-        messages.error(request, f"{wanted} was not moved. {' '.join(map(str, form.errors.get('reason', ())))}")
+        messages.error(
+            request, f"{production_request} was not moved. {' '.join(map(str, form.errors.get('reason', ())))}"
+        )
     return _back(request)
 
 
@@ -102,7 +115,9 @@ def share_page(request: AuthenticatedRequest) -> HttpResponse:
         raise PermissionDenied("Only the OPG can see all shares. Your requests show the share of your experiment.")
     if request.method == "POST" and not may_set_shares(request.user):
         raise PermissionDenied("Only approvers for all experiments and admins can set shares.")
-    now, state = read_shares(), queue_state()
+
+    now = read_shares()
+    state = queue_state()
     rows = shares.share_rows(now)
     form = SharesForm(request.POST if request.method == "POST" else None, rows=rows, initial={"version": state.version})
     context: dict[str, Any] = {"form": form, "as_of": now.as_of, "days": now.used_days}
@@ -110,8 +125,13 @@ def share_page(request: AuthenticatedRequest) -> HttpResponse:
     if form.is_valid():
         with show_errors(request, form):
             if not previews:
-                given = {name: form.cleaned_data[name] for name in ("reason", "version")}
-                changed = shares.set_shares(weights=form.weights, by=request.user, at=timezone.now(), **given)
+                changed = shares.set_shares(
+                    weights=form.weights,
+                    by=request.user,
+                    at=timezone.now(),
+                    reason=form.cleaned_data["reason"],
+                    version=form.cleaned_data["version"],
+                )
                 names = ", ".join(experiment.name for experiment in changed)
                 messages.success(request, f"Shares set: {names}." if changed else "No changes.")
                 return redirect("production:shares")
@@ -153,5 +173,5 @@ def _back(request: AuthenticatedRequest) -> HttpResponse:
     return redirect(reverse("production:queue") + (f"?after={after}" if after is not None else ""))
 
 
-def _wanted(request: AuthenticatedRequest, key: str) -> Request:
+def _visible_request(request: AuthenticatedRequest, key: str) -> Request:
     return get_object_or_404(Request.objects.visible_to(request.user), key=key)

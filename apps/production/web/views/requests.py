@@ -37,24 +37,28 @@ def request_list(request: AuthenticatedRequest) -> HttpResponse:
         .select_related("experiment", "created_by", "workflow__type")
         .prefetch_related("attention")
     )
-    found = RequestFilter(request.GET, queryset=visible, request=request)
-    shown = found.qs if found.is_valid() else visible.none()
-    orders = {sign + name: sign + name for name in ORDERS for sign in ("", "-")}
+    request_filter = RequestFilter(request.GET, queryset=visible, request=request)
+    shown = request_filter.qs if request_filter.is_valid() else visible.none()
+    orders = {order: order for order in (*ORDERS, *(f"-{name}" for name in ORDERS))}
     sort = read_query(request, "sort", orders.get, expected=f"one of {', '.join(ORDERS)}") or "-created"
     by = ("-" if sort[0] == "-" else "") + ORDERS[sort.removeprefix("-")]
-    if request.GET.get("format") == "csv" and found.is_valid():
+    if request.GET.get("format") == "csv" and request_filter.is_valid():
         return csv_file("requests", _COLUMNS, map(_cells, shown.order_by(by, "-pk").iterator(chunk_size=500)))
+
+    more_open = True
+    is_filtered = True
+    if request_filter.is_valid():
+        cleaned = request_filter.form.cleaned_data
+        more_open = any(cleaned.get(name) for name in request_filter.form.fields if name not in request_filter.FIRST)
+        is_filtered = any(value not in (None, "", []) for value in cleaned.values())
     context = {
         **views_context(request),
         "sort": sort,
         "views": VIEWS,
         "shown_view": request.GET.urlencode(),
-        "more_open": any(found.form.cleaned_data.get(name) for name in found.form.fields if name not in found.FIRST)
-        if found.is_valid()
-        else True,
-        "filter": found,
-        "filtered": not found.is_valid()
-        or any(value not in (None, "", []) for value in found.form.cleaned_data.values()),
+        "more_open": more_open,
+        "filter": request_filter,
+        "filtered": is_filtered,
         "page": in_order(shown, by=by, query=request.GET),
         "may_write": writable_experiments(request.user).exists(),
     }
@@ -71,14 +75,14 @@ def _cells(row: Request) -> list[object]:
 @require_safe
 def changes(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Compare version `?old=` (default: the last reviewed) with `?new=` (default: current)."""
-    wanted = request_or_404(request.user, key)
-    kept = revisions_of(wanted)
+    production_request = request_or_404(request.user, key)
+    kept = revisions_of(production_request)
     by_number = {str(revision.pk): revision for revision in kept}.get
     old, new = (read_query(request, name, by_number, expected="a version of this request") for name in ("old", "new"))
-    old = old or last_reviewed(wanted)
+    old = old or last_reviewed(production_request)
     context = {
-        "object": wanted,
+        "object": production_request,
         "revisions": kept,
-        "comparison": compare(wanted, old=old, new=new) if old else None,
+        "comparison": compare(production_request, old=old, new=new) if old else None,
     }
     return render(request, "production/changes.html", context)

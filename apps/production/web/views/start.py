@@ -46,8 +46,8 @@ def _earlier(request: AuthenticatedRequest) -> QuerySet[Request]:
     """Return the matching submitted requests of the user's experiments: their own first, then the newest."""
     mine = Case(When(created_by=request.user, then=Value(0)), default=Value(1), output_field=IntegerField())
     of_experiments = Request.objects.visible_to(request.user).filter(experiment__in=writable_experiments(request.user))
-    found = RequestFilter({"text": request.GET.get("text", "")}, queryset=of_experiments, request=request)
-    matching = found.qs if found.is_valid() else of_experiments.none()
+    request_filter = RequestFilter({"text": request.GET.get("text", "")}, queryset=of_experiments, request=request)
+    matching = request_filter.qs if request_filter.is_valid() else of_experiments.none()
     return (
         matching.exclude(state=RequestState.DRAFT)
         .select_related("experiment", "created_by", "workflow")

@@ -32,30 +32,34 @@ class NameForm(forms.Form):
 @require_POST
 def clone(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Create a draft from another request and open it; `names=next` also renames its output datasets."""
-    wanted = request_or_404(request.user, key)
+    production_request = request_or_404(request.user, key)
     renames = request.POST.get("names") == "next"
     with show_errors(request):
-        made, notes = clone_request(request=wanted, by=request.user, at=timezone.now(), next_names=renames)
-        words = " Its output datasets have new names." if renames else ""
-        messages.success(request, f"Cloned {wanted} as draft {made}.{words}")
+        made, notes = clone_request(request=production_request, by=request.user, at=timezone.now(), next_names=renames)
+        renamed = " Its output datasets have new names." if renames else ""
+        messages.success(request, f"Cloned {production_request} as draft {made}.{renamed}")
         for note in notes[:20]:
             messages.warning(request, note)
         return redirect("production:request-edit", key=made.key)
-    return redirect(wanted)
+    return redirect(production_request)
 
 
 @require_safe
 def templates(request: AuthenticatedRequest) -> HttpResponse:
     """List the templates visible to the user, by page: those after the template `?after=`."""
     mine = set(writable_experiments(request.user).values_list("pk", flat=True))
-    found = templates_for(request.user)
-    last = found.filter(pk=number_in(request.GET, "after") or 0).first()
+    visible = templates_for(request.user)
+    last = visible.filter(pk=number_in(request.GET, "after") or 0).first()
     if last is not None:
-        found = found.filter(
+        visible = visible.filter(
             Q(experiment__key__gt=last.experiment.key) | Q(experiment=last.experiment_id, name__gt=last.name)
         )
-    shown = list(found[: PAGE + 1])
-    rows = [(one, one.experiment_id in mine, may_manage(request.user, one.experiment_id)) for one in shown[:PAGE]]
+
+    shown = list(visible[: PAGE + 1])
+    rows = []
+    for template in shown[:PAGE]:
+        experiment = template.experiment_id
+        rows.append((template, experiment in mine, may_manage(request.user, experiment)))
     more = shown[PAGE - 1] if len(shown) > PAGE else None
     return render(request, "production/templates.html", {"rows": rows, "more": more, "is_first": last is None})
 
@@ -63,16 +67,20 @@ def templates(request: AuthenticatedRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def make_template(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Save a request as a template."""
-    wanted = request_or_404(request.user, key)
-    if not may_manage(request.user, wanted.experiment_id):
+    production_request = request_or_404(request.user, key)
+    if not may_manage(request.user, production_request.experiment_id):
         raise PermissionDenied("Only liaisons of the experiment and the OPG can create its templates.")
-    form = NameForm(request.POST) if request.method == "POST" else NameForm(initial={"name": wanted.title[:80]})
+    form = (
+        NameForm(request.POST)
+        if request.method == "POST"
+        else NameForm(initial={"name": production_request.title[:80]})
+    )
     if form.is_valid():
         with show_errors(request, form):
-            made = save_template(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
+            made = save_template(request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data)
             messages.success(request, f"Saved the template “{made}” of {made.experiment}.")
             return redirect("production:templates")
-    return _name_page(request, form, f"Save {wanted} as a template")
+    return _name_page(request, form, f"Save {production_request} as a template")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -96,10 +104,10 @@ def delete_template(request: AuthenticatedRequest, number: int) -> HttpResponse:
 
 
 def _template(request: AuthenticatedRequest, number: int) -> RequestTemplate:
-    found = get_object_or_404(templates_for(request.user), pk=number)
-    if not may_manage(request.user, found.experiment_id):
+    template = get_object_or_404(templates_for(request.user), pk=number)
+    if not may_manage(request.user, template.experiment_id):
         raise PermissionDenied("Only liaisons of the experiment and the OPG can change its templates.")
-    return found
+    return template
 
 
 def _name_page(request: AuthenticatedRequest, form: Any, title: str) -> HttpResponse:
