@@ -29,7 +29,7 @@ class ThresholdsForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         field = self.fields.get("check_name")
         if isinstance(field, forms.ChoiceField):
-            field.choices = [(name, f"{one.title} ({name})") for name, one in checks().items()]
+            field.choices = [(name, f"{check.title} ({name})") for name, check in checks().items()]
             field.help_text = "Limits are described in docs/data-quality.md."
 
     def clean(self) -> dict[str, Any]:
@@ -53,9 +53,9 @@ class ThresholdsAdmin(PortalAdmin):
     never = ("change", "delete")
 
     def save_model(self, request: HttpRequest, obj: Thresholds, form: Any, change: bool) -> None:
-        given = form.cleaned_data
-        given |= {"check": given.pop("check_name"), "limits": given["limits"] or {}}
-        row = save_thresholds(**given, by=user_of(request), at=timezone.now())
+        fields = form.cleaned_data
+        fields |= {"check": fields.pop("check_name"), "limits": fields["limits"] or {}}
+        row = save_thresholds(**fields, by=user_of(request), at=timezone.now())
         obj.pk, obj.at, obj.by = row.pk, row.at, row.by
 
 

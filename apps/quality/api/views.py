@@ -28,12 +28,12 @@ class QualityViewSet(OfRequests):
     def get_object(self) -> Request:
         """Return the request. Users who may not waive or post are refused before their body is parsed."""
         user = self.request.user
-        wanted = request_or_404(user, self.kwargs["key"])
+        production_request = request_or_404(user, self.kwargs["key"])
         if self.action in {"waive", "withdraw_waiver"}:
-            runs.check_may_waive(wanted, user)
-        elif self.request.method == "POST" and not may_run(user, wanted):
+            runs.check_may_waive(production_request, user)
+        elif self.request.method == "POST" and not may_run(user, production_request):
             raise PermissionDenied("Only liaisons of the experiment, approvers and shifters can do this.")
-        return wanted
+        return production_request
 
     def answer(self, done: Any, reader: Any = serializers.StandingReader, code: int = 200) -> Response:
         """Answer with what was stored, or with the data quality of the request."""
@@ -47,25 +47,27 @@ class QualityViewSet(OfRequests):
         return self.answer(self.get_object())
 
     @command(serializers.AgainWriter, serializers.StandingReader)
-    def again(self, wanted: Request, **given: Any) -> None:
+    def again(self, production_request: Request, **fields: Any) -> None:
         """Run the checks again; they also run automatically when something is reported."""
-        runs.ask_for_run(request=wanted, **given)
+        runs.ask_for_run(request=production_request, **fields)
 
     @command(serializers.WaiveWriter, serializers.StandingReader)
-    def waive(self, wanted: Request, **given: Any) -> None:
+    def waive(self, production_request: Request, **fields: Any) -> None:
         """Waive a result; allowed for approvers who neither created, edited nor submitted the request."""
-        runs.waive_result(request=wanted, **given)
+        runs.waive_result(request=production_request, **fields)
 
     @command(serializers.WithdrawWaiverWriter, serializers.StandingReader, url_path="withdraw-waiver")
-    def withdraw_waiver(self, wanted: Request, **given: Any) -> None:
+    def withdraw_waiver(self, production_request: Request, **fields: Any) -> None:
         """Withdraw a waiver while the request is open."""
-        runs.withdraw_waiver(request=wanted, **given)
+        runs.withdraw_waiver(request=production_request, **fields)
 
     @command(serializers.FilesWriter, serializers.PostedReader)
-    def files(self, wanted: Request, *, stage: int, files: list[dict[str, Any]], **given: Any) -> dict[str, int]:
+    def files(
+        self, production_request: Request, *, stage: int, files: list[dict[str, Any]], **fields: Any
+    ) -> dict[str, int]:
         """Post the files of a job with their sizes; posting the same `key` again replaces them."""
-        named = [posts.NamedFile(**one) for one in files]
-        return {"noted": posts.name_files(stage=self._stage(wanted, stage), files=named, **given)}
+        named = [posts.NamedFile(**file) for file in files]
+        return {"noted": posts.name_files(stage=self._stage(production_request, stage), files=named, **fields)}
 
     @extend_schema(methods=["get"], responses=serializers.HistogramReader(many=True))
     @extend_schema(
@@ -76,14 +78,15 @@ class QualityViewSet(OfRequests):
     @action(detail=True, methods=["get", "post"])
     def histograms(self, request: ApiRequest, key: str) -> Response:
         """List the histograms, or post one with its reference; posting the same name again replaces it."""
-        wanted = self.get_object()
+        production_request = self.get_object()
         if request.method != "POST":
-            rows = HistogramPair.objects.filter(stage__request=wanted).order_by("stage", "name")
+            rows = HistogramPair.objects.filter(stage__request=production_request).order_by("stage", "name")
             return Response(serializers.HistogramReader(rows, many=True).data)
-        given = self.given(serializers.HistogramWriter)
-        stage, by, at = (given.pop(name) for name in ("stage", "by", "at"))
-        posted = Histogram(**given)
-        row, is_new = posts.post_histogram(stage=self._stage(wanted, stage), posted=posted, by=by, at=at)
+
+        body = self.given(serializers.HistogramWriter)
+        stage, by, at = (body.pop(name) for name in ("stage", "by", "at"))
+        posted = Histogram(**body)
+        row, is_new = posts.post_histogram(stage=self._stage(production_request, stage), posted=posted, by=by, at=at)
         return self.answer(row, serializers.HistogramReader, 201 if is_new else 200)
 
     @extend_schema(
@@ -92,12 +95,13 @@ class QualityViewSet(OfRequests):
     @action(detail=True, methods=["post"])
     def results(self, request: ApiRequest, key: str) -> Response:
         """Post a result of an external tool; posting the same name again replaces it."""
-        wanted, given = self.get_object(), self.given(serializers.ResultWriter)
-        number, by, at = (given.pop(name) for name in ("stage", "by", "at"))
-        stage = self._stage(wanted, number) if number else None
-        row, is_new = posts.post_result(request=wanted, stage=stage, posted=Posted(**given), by=by, at=at)
+        production_request = self.get_object()
+        body = self.given(serializers.ResultWriter)
+        number, by, at = (body.pop(name) for name in ("stage", "by", "at"))
+        stage = self._stage(production_request, number) if number else None
+        row, is_new = posts.post_result(request=production_request, stage=stage, posted=Posted(**body), by=by, at=at)
         return self.answer(row, serializers.ExternalReader, 201 if is_new else 200)
 
-    def _stage(self, wanted: Request, number: int) -> Stage:
-        stages = Stage.objects.select_related("request__experiment").filter(request=wanted)
+    def _stage(self, production_request: Request, number: int) -> Stage:
+        stages = Stage.objects.select_related("request__experiment").filter(request=production_request)
         return get_object_or_404(stages, position=number - 1)

@@ -79,7 +79,8 @@ def stage_check(title: str, *limits: Limit, **effects: Any) -> Callable[[StageJu
         @wraps(judge)
         def every(facts: Facts, limits: Limits) -> Iterator[Judgement]:
             for stage in facts.stages:
-                yield from (replace(one, stage=stage) for one in judge(stage, facts, limits))
+                for judgement in judge(stage, facts, limits):
+                    yield replace(judgement, stage=stage)
 
         return quality_check(title, *limits, **effects)(every)
 

@@ -41,22 +41,27 @@ def _limit(limits: Limits, part: float) -> float | None:
 )
 def events_delivered(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judgement]:
     """Each stage has written the requested events; more than requested is a warning."""
-    part, written = expected_part(stage), stage.events_out
+    part = expected_part(stage)
+    written = stage.events_out
     if not stage.events_asked or part is None:
         return
-    numbers = (
+
+    numbers: tuple[Number, ...] = (
         Number("events requested", stage.events_asked),
         Number("events written", written),
-        *([] if part == 1 else [Number("part that passes", part)]),
     )
+    if part != 1:
+        numbers += (Number("part that passes", part),)
     if written is None:
         yield undetermined("Its jobs did not report how many events they wrote.", numbers)
         return
+
     expected = stage.events_asked * part
     why = f"{written:,} events were written, {expected:,.0f} expected."
-    one = fraction(_off(written, expected), why, numbers, fail=_limit(limits, part))
-    is_surplus = one.outcome is Outcome.FAILED and written > expected
-    yield replace(one, outcome=Outcome.WARNED) if is_surplus else one
+    judgement = fraction(_off(written, expected), why, numbers, fail=_limit(limits, part))
+    if judgement.outcome is Outcome.FAILED and written > expected:
+        judgement = replace(judgement, outcome=Outcome.WARNED)
+    yield judgement
 
 
 @stage_check(

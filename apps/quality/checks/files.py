@@ -103,15 +103,18 @@ def duplicates(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judg
     if files is None:
         yield undetermined("Its jobs did not report their files.", subject="files")
         return
-    found = files.twice_count + files.elsewhere_count
+
+    duplicate_count = files.twice_count + files.elsewhere_count
     shown = [*files.twice[:_SHOWN], *(f"{name} ({other})" for name, other in files.elsewhere[:_SHOWN])]
-    why = f"Listed more than once: {', '.join(shown)}." if found else f"{files.count:,} files, no duplicates."
+    why = f"{files.count:,} files, no duplicates."
+    if duplicate_count:
+        why = f"Listed more than once: {', '.join(shown)}."
     numbers = (
         Number("duplicates in this request", files.twice_count),
         Number("listed by other requests", files.elsewhere_count),
     )
-    outcome = Outcome.FAILED if found else Outcome.PASSED
-    yield Judgement(subject="files", outcome=outcome, why=why, value=found, threshold=0, numbers=numbers)
+    outcome = Outcome.FAILED if duplicate_count else Outcome.PASSED
+    yield Judgement(subject="files", outcome=outcome, why=why, value=duplicate_count, threshold=0, numbers=numbers)
 
 
 @stage_check("Catalogue agrees", unknown=Unknown.PASS)
@@ -130,8 +133,10 @@ def catalogue(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judge
 def _catalogued(what: str, there: int | None, written: int | None, name: str) -> Iterator[Judgement]:
     if there is None or written is None:
         return
-    words = "equal" if there == written else "some are missing" if there < written else "duplicates"
-    why = f"The catalogue has {there:,} {what} of {name}, {written:,} were written: {words}."
+    result = "equal"
+    if there != written:
+        result = "some are missing" if there < written else "duplicates"
+    why = f"The catalogue has {there:,} {what} of {name}, {written:,} were written: {result}."
     numbers = (Number(f"{what} in the catalogue", there), Number(f"{what} written", written))
     outcome = Outcome.PASSED if there == written else Outcome.FAILED
     yield Judgement(subject=what, outcome=outcome, why=why, value=there, threshold=written, unit=what, numbers=numbers)

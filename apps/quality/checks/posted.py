@@ -29,28 +29,30 @@ from apps.quality.enums import Outcome
 )
 def histograms(stage: StageFacts, facts: Facts, limits: Limits) -> Iterator[Judgement]:
     """Each histogram has the shape of its reference, by chi² and Kolmogorov distance."""
-    wanted, count = int(limits["wanted"] or 0), len(stage.histograms)
-    if count < wanted:
-        why = f"{count} of {wanted} histograms were posted."
+    required = int(limits["wanted"] or 0)
+    count = len(stage.histograms)
+    if count < required:
+        why = f"{count} of {required} histograms were posted."
         missing = undetermined(why, subject="number of histograms")
-        yield replace(missing, value=count, threshold=wanted)
-    for one in stage.histograms:
-        yield replace(_compare(one, limits), subject=one.name)
+        yield replace(missing, value=count, threshold=required)
+
+    for histogram in stage.histograms:
+        yield replace(_compare(histogram, limits), subject=histogram.name)
 
 
-def _compare(one: Histogram, limits: Limits) -> Judgement:
-    entries = (sum(one.reference), sum(one.observed))
+def _compare(histogram: Histogram, limits: Limits) -> Judgement:
+    entries = (sum(histogram.reference), sum(histogram.observed))
     numbers: tuple[Number, ...] = (
         Number("entries of the reference", entries[0]),
-        Number("entries observed", entries[1], one.link),
-        Number("posted by", one.by),
+        Number("entries observed", entries[1], histogram.link),
+        Number("posted by", histogram.by),
     )
     if min(entries) < (limits["least_entries"] or 0) or min(entries) <= 0:
         why = f"Too few entries to compare: {entries[1]:,.0f} observed, {entries[0]:,.0f} in the reference."
         return undetermined(why, numbers)
-    chi2, freedom = chi_square(one.reference, one.observed)
+    chi2, freedom = chi_square(histogram.reference, histogram.observed)
     probability = chi_square_probability(chi2, freedom)
-    distance = kolmogorov_distance(one.reference, one.observed)
+    distance = kolmogorov_distance(histogram.reference, histogram.observed)
     numbers += (
         Number("chi²", round(chi2, 4)),
         Number("degrees of freedom", freedom),
@@ -72,16 +74,23 @@ def _compare(one: Histogram, limits: Limits) -> Judgement:
 )
 def external(facts: Facts, limits: Limits) -> Iterator[Judgement]:
     """Results posted by external tools for the request and its stages."""
-    wanted = int(limits["wanted"] or 0)
+    required = int(limits["wanted"] or 0)
     count = len(facts.posted) + sum(len(stage.posted) for stage in facts.stages)
-    if count < wanted:
-        why = f"{count} of {wanted} results were posted by external tools."
-        yield Judgement(subject="number of results", outcome=Outcome.UNKNOWN, why=why, value=count, threshold=wanted)
+    if count < required:
+        why = f"{count} of {required} results were posted by external tools."
+        yield Judgement(subject="number of results", outcome=Outcome.UNKNOWN, why=why, value=count, threshold=required)
     groups: list[StageFacts | None] = [None, *facts.stages]
     for stage in groups:
-        for one in stage.posted if stage else facts.posted:
-            numbers = (Number("posted by", one.by), *((Number("where", one.link, one.link),) if one.link else ()))
+        for result in stage.posted if stage else facts.posted:
+            numbers: tuple[Number, ...] = (Number("posted by", result.by),)
+            if result.link:
+                numbers += (Number("where", result.link, result.link),)
             yield Judgement(
-                stage=stage, subject=one.name, outcome=one.outcome, why=one.why, value=one.value,
-                threshold=one.threshold, numbers=numbers,
-            )  # fmt: skip
+                stage=stage,
+                subject=result.name,
+                outcome=result.outcome,
+                why=result.why,
+                value=result.value,
+                threshold=result.threshold,
+                numbers=numbers,
+            )

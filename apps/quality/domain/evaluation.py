@@ -40,28 +40,28 @@ def _results_of(name: str, check: QualityCheck, setting: Setting, facts: Facts) 
     if setting.effect == Effect.OFF:
         return
     try:
-        judgements = [_checked(one) for one in islice(check(facts, setting.limits), MOST_JUDGEMENTS)]
+        judgements = [_checked(judgement) for judgement in islice(check(facts, setting.limits), MOST_JUDGEMENTS)]
     except Exception as error:  # a third party's check may raise anything; the others still count
         log.exception("quality check %s failed", name)
         judgements = [Judgement(outcome=Outcome.UNKNOWN, why=f"The check crashed ({type(error).__name__}).")]
-    for one in judgements:
-        outcome = one.outcome
+    for judgement in judgements:
+        outcome = judgement.outcome
         if outcome is Outcome.FAILED and setting.effect == Effect.WARN:
             outcome = Outcome.WARNED
         blocks_unknown = setting.effect == Effect.BLOCK and setting.unknown == Unknown.BLOCK
         yield QualityResult(
-            position=one.stage.position if one.stage else None,
-            stage_name=one.stage.name if one.stage else "",
+            position=judgement.stage.position if judgement.stage else None,
+            stage_name=judgement.stage.name if judgement.stage else "",
             check_name=name,
             title=check.title[:200],
-            subject=clean_text(str(one.subject), MAX_NAME),
+            subject=clean_text(str(judgement.subject), MAX_NAME),
             outcome=outcome,
             blocks=outcome is Outcome.FAILED or (outcome is Outcome.UNKNOWN and blocks_unknown),
-            value=_finite(one.value),
-            threshold=_finite(one.threshold),
-            unit=one.unit[:16],
-            why=clean_text(str(one.why), MAX_WHY),
-            numbers=[_number(number) for number in one.numbers[:MOST_NUMBERS]],
+            value=_finite(judgement.value),
+            threshold=_finite(judgement.threshold),
+            unit=judgement.unit[:16],
+            why=clean_text(str(judgement.why), MAX_WHY),
+            numbers=[_number(number) for number in judgement.numbers[:MOST_NUMBERS]],
         )
 
 

@@ -32,23 +32,34 @@ def ask_catalogue(request: Request) -> tuple[dict[str, Catalogued], str]:
     """Return the outputs in the dataset catalogue, or why it cannot be queried. Not in a transaction."""
     written = {stage.output_dataset for stage in request.stages.all()} - {""}
     points = read_scan(request.scan).points
-    datasets = {name: {point.text(name) for point in points} or {name} for name in written}
+    datasets = {}
+    for name in written:
+        datasets[name] = {point.text(name) for point in points} or {name}
     try:
         catalogue = catalogue_of(settings.DATASET_CATALOGUE)
-        found = catalogue.find(set().union(*datasets.values())) if catalogue else {}
+        catalogued = catalogue.find(set().union(*datasets.values())) if catalogue else {}
     except CatalogueError as error:
         return {}, f"The catalogue cannot be queried: {error}"
     except Exception as error:  # a third party's catalogue may raise anything
         return {}, f"The catalogue cannot be queried ({type(error).__name__})."
-    there = {name: [found[one] for one in sorted(names) if one in found] for name, names in datasets.items()}
-    return {name: _together(name, rows) for name, rows in there.items() if len(rows) == len(datasets[name])}, ""
+
+    totals = {}
+    for output, names in datasets.items():
+        rows = [catalogued[name] for name in sorted(names) if name in catalogued]
+        if len(rows) == len(names):
+            totals[output] = _together(output, rows)
+    return totals, ""
 
 
 def _together(name: str, rows: Sequence[Dataset]) -> Catalogued:
-    """Return the sums over datasets, those of the points of a scan; a sum is None if a part is unknown."""
-    files, events = [row.files for row in rows], [row.events for row in rows]
-    sums = [None if None in each else sum(filter(None, each)) for each in (files, events)]
-    return Catalogued(name=name, files=sums[0], events=sums[1])
+    """Return the sums over datasets, such as those of the points of a scan; a sum is None if a part is unknown."""
+
+    def total(counts: list[int | None]) -> int | None:
+        return None if None in counts else sum(filter(None, counts))
+
+    files = total([row.files for row in rows])
+    events = total([row.events for row in rows])
+    return Catalogued(name=name, files=files, events=events)
 
 
 def gather(request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_error: str = "") -> Facts:
@@ -153,14 +164,14 @@ def _files(request: Request) -> dict[int, Files]:
 
 def _extremes(mine: QuerySet[OutputFile]) -> dict[int, list[tuple[str, int]]]:
     """Return the smallest and the largest files of each stage."""
-    found: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    extremes: dict[int, list[tuple[str, int]]] = defaultdict(list)
     for order in (F("size_bytes").asc(), F("size_bytes").desc()):
         rank = Window(RowNumber(), partition_by="stage", order_by=[order, F("name").asc()])
         rows = mine.annotate(rank=rank).filter(rank__lte=EXTREMES).order_by("stage", "rank")
         for stage, name, size in rows.values_list("stage", "name", "size_bytes"):
-            if (name, size) not in found[stage]:
-                found[stage].append((name, size))
-    return found
+            if (name, size) not in extremes[stage]:
+                extremes[stage].append((name, size))
+    return extremes
 
 
 def _elsewhere(request: Request, mine: QuerySet[OutputFile]) -> dict[int, list[tuple[str, str]]]:
@@ -168,31 +179,31 @@ def _elsewhere(request: Request, mine: QuerySet[OutputFile]) -> dict[int, list[t
     others = OutputFile.objects.filter(stage__request__experiment=request.experiment_id).exclude(stage__request=request)
     shared = others.filter(name__in=mine.values("name")).exclude(stage__request__state__in=UNCLAIMED)
     by_name: dict[str, str] = dict(shared.order_by("-pk").values_list("name", "stage__request__key"))
-    found: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    elsewhere: dict[int, list[tuple[str, str]]] = defaultdict(list)
     if by_name:
         for stage, name in mine.filter(name__in=by_name).values_list("stage", "name").distinct():
-            found[stage].append((name, by_name[name]))
-    for rows in found.values():
+            elsewhere[stage].append((name, by_name[name]))
+    for rows in elsewhere.values():
         rows.sort()
-    return found
+    return elsewhere
 
 
 def _histograms(request: Request) -> Mapping[int, list[Histogram]]:
-    found: dict[int, list[Histogram]] = defaultdict(list)
+    histograms: dict[int, list[Histogram]] = defaultdict(list)
     rows = HistogramPair.objects.filter(stage__request=request).order_by("stage", "name")
     for row in rows:
         fields = ("name", "edges", "reference", "observed", "link", "by")
-        found[row.stage_id].append(Histogram(**{name: getattr(row, name) for name in fields}))
-    return found
+        histograms[row.stage_id].append(Histogram(**{name: getattr(row, name) for name in fields}))
+    return histograms
 
 
 def _posted(request: Request) -> Mapping[int | None, list[Posted]]:
-    found: dict[int | None, list[Posted]] = defaultdict(list)
+    posted: dict[int | None, list[Posted]] = defaultdict(list)
     rows = ExternalResult.objects.filter(request=request).order_by("name")
     for row in rows:
         values = {name: getattr(row, name) for name in ("name", "why", "value", "threshold", "link", "by")}
-        found[row.stage_id].append(Posted(outcome=Outcome(row.outcome), **values))
-    return found
+        posted[row.stage_id].append(Posted(outcome=Outcome(row.outcome), **values))
+    return posted
 
 
 def _also_written(request: Request) -> Mapping[str, list[str]]:
@@ -200,7 +211,7 @@ def _also_written(request: Request) -> Mapping[str, list[str]]:
     mine = request.stages.exclude(output_dataset="").values("output_dataset")
     others = Stage.objects.filter(request__experiment=request.experiment_id, output_dataset__in=mine)
     others = others.exclude(request=request).exclude(request__state__in=UNCLAIMED)
-    found: dict[str, list[str]] = defaultdict(list)
+    requests: dict[str, list[str]] = defaultdict(list)
     for name, key in others.order_by("request__key").values_list("output_dataset", "request__key").distinct():
-        found[name].append(key)
-    return found
+        requests[name].append(key)
+    return requests

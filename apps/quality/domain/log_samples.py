@@ -33,11 +33,11 @@ def look_at_logs(*, request: Request, sample: int, at: datetime) -> int:
 
 
 def _look(job: Job, request: Request, at: datetime) -> None:
-    found = scan_logs(job=job, at=at)
-    patterns = list(dict.fromkeys(hit.pattern.id for hit in found.hits))
-    line = clean_text(found.hits[0].text)[:500] if found.hits else ""
+    findings = scan_logs(job=job, at=at)
+    patterns = list(dict.fromkeys(hit.pattern.id for hit in findings.hits))
+    line = clean_text(findings.hits[0].text)[:500] if findings.hits else ""
     look = LogLook(
-        job=job, request=request, stage=job.stage.casefold(), read=found.read, patterns=patterns, line=line, at=at
+        job=job, request=request, stage=job.stage.casefold(), read=findings.read, patterns=patterns, line=line, at=at
     )
     LogLook.objects.bulk_create([look], ignore_conflicts=True)
 

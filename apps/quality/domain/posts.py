@@ -58,9 +58,15 @@ def name_files(*, stage: Stage, key: str, files: Sequence[NamedFile], by: User, 
         raise InvalidFields({"files": [f"A stage can have at most {FILES_A_STAGE:,} files."]})
     OutputFile.objects.bulk_create(
         OutputFile(
-            stage=stage, key=key, name=one.name, size_bytes=one.size_bytes, events=one.events, at=at, by=by.username
+            stage=stage,
+            key=key,
+            name=file.name,
+            size_bytes=file.size_bytes,
+            events=file.events,
+            at=at,
+            by=by.username,
         )
-        for one in files
+        for file in files
     )
     return len(files)
 
@@ -70,13 +76,13 @@ def _file_problems(key: str, files: Sequence[NamedFile]) -> dict[str, list[str]]
     if not files or len(files) > FILES_A_POST:
         problems["files"] = [f"Post 1 to {FILES_A_POST:,} files."]
     names: set[str] = set()
-    for place, one in enumerate(files[:FILES_A_POST]):
-        problems |= _name_problems(f"files.{place}.name", one.name)
-        if one.name in names:
+    for place, file in enumerate(files[:FILES_A_POST]):
+        problems |= _name_problems(f"files.{place}.name", file.name)
+        if file.name in names:
             problems[f"files.{place}.name"] = ["Duplicate name in this post."]
-        names.add(one.name)
+        names.add(file.name)
         for field in ("size_bytes", "events"):
-            value = getattr(one, field)
+            value = getattr(file, field)
             if value is not None and not 0 <= value <= _LARGEST:
                 problems[f"files.{place}.{field}"] = [f"Enter a whole number from 0 to {_LARGEST:,.0f}."]
     return problems

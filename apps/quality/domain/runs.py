@@ -115,9 +115,9 @@ def _publish_run(request: Request, run: QualityRun, before: QualityRun | None, a
     publish(kind=kind, target=request, by=PORTAL, at=at, new="open" if opened else "passed", data=data)
 
 
-def _named(found: Finding) -> str:
-    words = [found.stage_name, found.title, found.subject]
-    return ": ".join(word for word in words if word)[:300]
+def _named(finding: Finding) -> str:
+    parts = [finding.stage_name, finding.title, finding.subject]
+    return ": ".join(part for part in parts if part)[:300]
 
 
 @transaction.atomic
@@ -132,29 +132,29 @@ def waive_result(
     text = checked_reason(reason)
     request = _locked(request)
     standing = standing_of(request)
-    one = next((one for one in standing.results if one.pk == result), None)
-    if not standing.is_judged or one is None or standing.run != standing.shown:
+    waived = next((row for row in standing.results if row.pk == result), None)
+    if not standing.is_judged or waived is None or standing.run != standing.shown:
         raise InvalidTransition(f"{request}: the checks have run again since. Review the new results.")
-    if not one.blocks:
-        raise InvalidTransition(f"{request}: “{one.title}” needs no waiver.")
-    if one.waiver:
-        raise InvalidTransition(f"{request}: “{one.title}” was already waived by {one.waiver.by}.")
+    if not waived.blocks:
+        raise InvalidTransition(f"{request}: “{waived.title}” needs no waiver.")
+    if waived.waiver:
+        raise InvalidTransition(f"{request}: “{waived.title}” was already waived by {waived.waiver.by}.")
     waiver = Waiver(
         request=request,
-        run_number=one.run.number,
+        run_number=waived.run.number,
         in_part=in_part,
         reason=text,
         at=at,
         by=by,
         made_by=request.created_by,
         sent_by=request.submitted_by,
-        **{field.name: getattr(one, field.name) for field in Finding._meta.fields},
+        **{field.name: getattr(waived, field.name) for field in Finding._meta.fields},
     )
     try:
         with transaction.atomic():
             waiver.save()
     except IntegrityError:
-        raise InvalidTransition(f"{request}: “{one.title}” was just waived by someone else.") from None
+        raise InvalidTransition(f"{request}: “{waived.title}” was just waived by someone else.") from None
     data = {"waiver": waiver.pk, "check": _named(waiver), "said": waiver.why[:500], "in_part": in_part}
     publish(kind="request.waive", target=request, by=by, at=at, reason=text, data=data)
     enqueue("quality.check_request", request_id=request.pk)
@@ -199,10 +199,11 @@ def _why_closed(standing: Standing) -> str:
     taken = "".join(f" {row.stage.name}: {row.summary}" for row in standing.accepted)
     if not standing.waived:
         return f"All data quality checks passed.{taken}"[:MAX_REASON]
-    waivers = [one.waiver for one in standing.waived if one.waiver]
-    told = "; ".join(f"{_named(waiver)} waived by {waiver.by}" for waiver in waivers[:_NAMED])
+
+    waivers = [result.waiver for result in standing.waived if result.waiver]
+    named = "; ".join(f"{_named(waiver)} waived by {waiver.by}" for waiver in waivers[:_NAMED])
     more = f"; and {len(waivers) - _NAMED:,} more" if len(waivers) > _NAMED else ""
-    return f"{told}{more}.{taken}"[:MAX_REASON]
+    return f"{named}{more}.{taken}"[:MAX_REASON]
 
 
 def must_run_again(run: QualityRun, request: Request, at: datetime) -> bool:
@@ -225,7 +226,7 @@ def check_may_waive(request: Request, by: User) -> None:
 
 def _locked(request: Request) -> Request:
     """Lock and re-read the request. Raises `InvalidTransition` if it is not in data quality."""
-    found: Request = Request.objects.select_for_update(of=("self",)).select_related(*RELATED).get(pk=request.pk)
-    if found.state != RequestState.DATA_QUALITY:
-        raise InvalidTransition(f"{found} is “{found.get_state_display()}”: it is not in data quality.")
-    return found
+    current: Request = Request.objects.select_for_update(of=("self",)).select_related(*RELATED).get(pk=request.pk)
+    if current.state != RequestState.DATA_QUALITY:
+        raise InvalidTransition(f"{current} is “{current.get_state_display()}”: it is not in data quality.")
+    return current

@@ -54,11 +54,11 @@ class Standing:
 
     @property
     def open(self) -> list[QualityResult]:
-        return [one for one in self.results if one.is_open]
+        return [result for result in self.results if result.is_open]
 
     @property
     def waived(self) -> list[QualityResult]:
-        return [one for one in self.results if one.waiver]
+        return [result for result in self.results if result.waiver]
 
     @property
     def is_judged(self) -> bool:
@@ -72,7 +72,7 @@ class Standing:
     @property
     def in_part(self) -> bool:
         """Whether a waiver says partially done, or a stage was accepted as is."""
-        return bool(self.accepted) or any(one.waiver and one.waiver.in_part for one in self.waived)
+        return bool(self.accepted) or any(result.waiver and result.waiver.in_part for result in self.waived)
 
 
 def standing_of(request: Request) -> Standing:
@@ -81,9 +81,12 @@ def standing_of(request: Request) -> Standing:
     judged = QualityRun.objects.filter(request=request, state=RunState.JUDGED).order_by("-number").first()
     waivers = waivers_of(request)
     results = results_of(judged, waivers) if judged else []
-    stale = request.state == RequestState.DATA_QUALITY and run is not None and run == judged and is_stale(run, request)
-    counts = {outcome.value: sum(one.outcome == outcome for one in results) for outcome in Outcome}
-    waiting = request.state == RequestState.DATA_QUALITY and (run is None or run != judged)
+
+    in_review = request.state == RequestState.DATA_QUALITY
+    stale = in_review and run is not None and run == judged and is_stale(run, request)
+    waiting = in_review and (run is None or run != judged)
+    outcomes = [result.outcome for result in results]
+    counts = {outcome.value: outcomes.count(outcome) for outcome in Outcome}
     accepted = tuple(acceptances_of([request]).values())
     return Standing(request, run, judged, tuple(results), tuple(waivers), stale, waiting, counts, accepted)
 
@@ -103,10 +106,8 @@ def arrival_of(request: Request) -> int:
 
 def results_of(run: QualityRun, waivers: Iterable[Waiver]) -> list[QualityResult]:
     """Return the results of a run, each with its waiver."""
-    results, in_force = (
-        list(run.results.order_by("place")),
-        {one.digest: one for one in waivers if not one.withdrawn_at},
-    )
+    results = list(run.results.order_by("place"))
+    in_force = {waiver.digest: waiver for waiver in waivers if not waiver.withdrawn_at}
     for result in results:
         result.waiver = in_force.get(result.digest) if result.blocks else None
     return results
@@ -177,7 +178,7 @@ def refusal_to_close(step: Transition, request: Request) -> str:
     if standing.is_stale:
         return "reports or thresholds have changed. The checks must run again first."
     if standing.open:
-        titles = list(dict.fromkeys(f"“{one.title}”" for one in standing.open))
+        titles = list(dict.fromkeys(f"“{result.title}”" for result in standing.open))
         more = f" and {len(titles) - _NAMED} more" if len(titles) > _NAMED else ""
         return f"{', '.join(titles[:_NAMED])}{more} did not pass. An approver can waive each result with a reason."
     if step.new == RequestState.DONE and standing.accepted:

@@ -35,8 +35,14 @@ PAGE = 50
 @require_safe
 def waiting(request: AuthenticatedRequest) -> HttpResponse:
     """List the requests in data quality; `?after=50` skips the first 50."""
-    after, found = number_in(request.GET, "after") or 0, waiting_for_quality(request.user)
-    context = {"after": after, "next_after": after + PAGE, "total": found.count(), "rows": found[after : after + PAGE]}
+    after = number_in(request.GET, "after") or 0
+    requests = waiting_for_quality(request.user)
+    context = {
+        "after": after,
+        "next_after": after + PAGE,
+        "total": requests.count(),
+        "rows": requests[after : after + PAGE],
+    }
     return render(request, "quality/waiting.html", context)
 
 
@@ -48,9 +54,11 @@ def quality(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 @require_POST
 def run_again(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    wanted = request_or_404(request.user, key)
+    production_request = request_or_404(request.user, key)
     with show_errors(request):
-        runs.ask_for_run(request=wanted, by=request.user, at=timezone.now(), reason=request.POST.get("reason", ""))
+        runs.ask_for_run(
+            request=production_request, by=request.user, at=timezone.now(), reason=request.POST.get("reason", "")
+        )
         messages.success(request, "The checks are running again. This takes some seconds.")
     return redirect("quality:request", key=key)
 
@@ -67,40 +75,43 @@ def withdraw(request: AuthenticatedRequest, key: str) -> HttpResponse:
 
 def _sign(request: AuthenticatedRequest, key: str, form: Form, service: Callable[..., Any], said: str) -> HttpResponse:
     """Waive a result or withdraw a waiver; problems are shown in the form."""
-    wanted = request_or_404(request.user, key)
-    runs.check_may_waive(wanted, request.user)
+    production_request = request_or_404(request.user, key)
+    runs.check_may_waive(production_request, request.user)
     if form.is_valid():
         with show_errors(request, form):
-            service(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
+            service(request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data)
             messages.success(request, said)
-    return _page(request, wanted, form=form) if form.errors else redirect("quality:request", key=key)
+    if form.errors:
+        return _page(request, production_request, form=form)
+    return redirect("quality:request", key=key)
 
 
-def _page(request: AuthenticatedRequest, wanted: Request, form: Any = None) -> HttpResponse:
-    standing, status = standing_of(wanted), 200 if form is None else 400
-    waives = may_waive(request.user, wanted) and wanted.state == RequestState.DATA_QUALITY
+def _page(request: AuthenticatedRequest, production_request: Request, form: Any = None) -> HttpResponse:
+    standing = standing_of(production_request)
+    waives = may_waive(request.user, production_request) and production_request.state == RequestState.DATA_QUALITY
     context: dict[str, Any] = {
-        "object": wanted,
+        "object": production_request,
         "standing": standing,
         "shown": standing.shown,
         "may_waive": waives,
-        "may_run": may_run(request.user, wanted) and wanted.state == RequestState.DATA_QUALITY,
+        "may_run": may_run(request.user, production_request) and production_request.state == RequestState.DATA_QUALITY,
     }
     if request.htmx:
         return render(request, "quality/_card.html", context)
+
     results: Sequence[QualityResult] = standing.results
     if "run" in request.GET:
-        judged = QualityRun.objects.filter(request=wanted, judged_at__isnull=False)
+        judged = QualityRun.objects.filter(request=production_request, judged_at__isnull=False)
         context["shown"] = get_object_or_404(judged, number=number_in(request.GET, "run"))
         results = results_of(context["shown"], standing.waivers)
         context["may_waive"] = waives and context["shown"] == standing.run
     context |= {
         "results": results,
-        "runs": runs_of(wanted),
-        "thresholds_changed": bool(context["shown"]) and thresholds_changed(context["shown"], wanted),
+        "runs": runs_of(production_request),
+        "thresholds_changed": bool(context["shown"]) and thresholds_changed(context["shown"], production_request),
         **_forms(request, results, context["may_waive"], form),
     }
-    return render(request, "quality/request.html", context, status=status)
+    return render(request, "quality/request.html", context, status=200 if form is None else 400)
 
 
 def _forms(request: AuthenticatedRequest, results: Iterable[QualityResult], waives: bool, form: Any) -> dict[str, Any]:
@@ -108,9 +119,12 @@ def _forms(request: AuthenticatedRequest, results: Iterable[QualityResult], waiv
     asked = form.data if form is not None else request.GET
     result = asked.get("waive") or asked.get("result", "")
     waiver = asked.get("withdraw") or asked.get("waiver", "")
-    for one in results if waives else ():
-        if one.is_open and str(one.pk) == result:
-            return {"signing": "waive", "chosen": one, "form": form or WaiveForm(initial={"result": one.pk})}
-        if one.waiver and str(one.waiver.pk) == waiver:
-            return {"signing": "withdraw", "chosen": one, "form": form or WithdrawForm(initial={"waiver": waiver})}
+    if not waives:
+        return {}
+
+    for row in results:
+        if row.is_open and str(row.pk) == result:
+            return {"signing": "waive", "chosen": row, "form": form or WaiveForm(initial={"result": row.pk})}
+        if row.waiver and str(row.waiver.pk) == waiver:
+            return {"signing": "withdraw", "chosen": row, "form": form or WithdrawForm(initial={"waiver": waiver})}
     return {}
