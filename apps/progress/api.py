@@ -123,9 +123,9 @@ class RequestReportViewSet(OfRequests):
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """Return the production report of one request: as of now, or as frozen when the request was closed."""
-        wanted = self.get_object()
-        kept = ProductionReport.objects.filter(request=wanted).first()
-        content = read_frozen(kept) if kept else report_of(wanted, at=timezone.now())
+        production_request = self.get_object()
+        kept = ProductionReport.objects.filter(request=production_request).first()
+        content = read_frozen(kept) if kept else report_of(production_request, at=timezone.now())
         return Response(RequestReportReader({"sha256": kept.sha256 if kept else None, "report": content}).data)
 
 

@@ -1,5 +1,6 @@
 """Which requests need attention: stuck, idle, late, or with a failed test. Computed from the facts, again and again."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
@@ -44,34 +45,35 @@ def note_attention(*, at: datetime, request: int | None = None) -> int:
     `request` is a primary key, to update that one alone. List, inbox and pages read the stored rows.
     """
     requests = Request.objects.all() if request is None else Request.objects.filter(pk=request)
-    open_ones = list(requests.exclude(state__in=[*CLOSED, RequestState.DRAFT]).select_related("experiment"))
+    open_requests = list(requests.exclude(state__in=[*CLOSED, RequestState.DRAFT]).select_related("experiment"))
+
     stored: dict[int, dict[str, Need]] = {}
-    for pk, name, since, words in Attention.objects.filter(request__in=requests).values_list(
-        "request_id", "kind", "since", "words"
-    ):
-        stored.setdefault(pk, {})[name] = Need(since, words)
+    rows = Attention.objects.filter(request__in=requests)
+    for row in rows.values_list("request_id", "kind", "since", "words", named=True):
+        stored.setdefault(row.request_id, {})[row.kind] = Need(row.since, row.words)
     idle = {pk for pk, kinds in stored.items() if AttentionKind.IDLE in kinds}
-    found: dict[int, dict[AttentionKind, Need]] = {}
-    for of_kind, needs in (
-        (AttentionKind.STUCK, _stuck(open_ones, at)),
-        (AttentionKind.TEST_FAILED, _test_failed(open_ones)),
-        (AttentionKind.LATE, _late(open_ones, at)),
-    ):
-        for pk, need in needs.items():
-            found.setdefault(pk, {})[of_kind] = need
-    quiet = [each for each in open_ones if not found.get(each.pk, {}).keys() - {AttentionKind.LATE}]
+
+    current: dict[int, dict[AttentionKind, Need]] = defaultdict(dict)
+    for pk, need in _stuck(open_requests, at).items():
+        current[pk][AttentionKind.STUCK] = need
+    for pk, need in _test_failed(open_requests).items():
+        current[pk][AttentionKind.TEST_FAILED] = need
+    for pk, need in _late(open_requests, at).items():
+        current[pk][AttentionKind.LATE] = need
+    quiet = [row for row in open_requests if not current.get(row.pk, {}).keys() - {AttentionKind.LATE}]
     for pk, need in _idle(quiet, at, idle).items():
-        found.setdefault(pk, {})[AttentionKind.IDLE] = need
-    changed = [pk for pk in found.keys() | stored.keys() if is_news(stored.get(pk, {}), found.get(pk, {}))]
+        current[pk][AttentionKind.IDLE] = need
+
+    changed = [pk for pk in current.keys() | stored.keys() if is_news(stored.get(pk, {}), current.get(pk, {}))]
     concerned = Request.objects.in_bulk(changed)
-    return sum(keep_attention(request=concerned[pk], needs=found.get(pk, {}), at=at) for pk in sorted(concerned))
+    return sum(keep_attention(request=concerned[pk], needs=current.get(pk, {}), at=at) for pk in sorted(concerned))
 
 
 def _stuck(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
-    """Return how many failed or refused jobs need a decision, and since when the first of them does.
+    """Return how many failed or refused jobs need a decision, and since when.
 
-    Since it was refused, or since its array finished; an array that still runs counts from its submission. Recent
-    failures may be retried automatically and do not count, unless their verdicts exclude that.
+    A job needs a decision since it was refused, or since its array finished; an array that still runs counts from its
+    submission. Recent failures may be retried automatically and do not count, unless their verdicts exclude that.
     """
     of_state = Q(purpose=Purpose.PRODUCTION, request__state=RequestState.RUNNING)
     refused_tests = Q(purpose=Purpose.TEST, request__state=RequestState.TESTING, state=SubmissionState.FAILED)
@@ -87,21 +89,29 @@ def _stuck(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
         stages.setdefault((array.request_id, array.position), []).append(array)
         if array.retry_of_id:
             again[array.retry_of_id] = again.get(array.retry_of_id, 0) + array.tasks
-    found: dict[int, tuple[int, int, datetime]] = {}
-    for stage, mine in stages.items():
-        if stage in accepted:
+
+    totals: dict[int, tuple[int, int, datetime]] = {}
+    for (request_pk, position), mine in stages.items():
+        if (request_pk, position) in accepted:
             continue
+
         refused = [array for array in mine if array.state == SubmissionState.FAILED]
         failed = [array for array in mine if array.ended > array.completed + again.get(array.pk, 0)]
         settled = any(array.settled_at for array in mine)
         if not settled or any(_may_be_retried(array, at) for array in failed):
             failed = []
-        counts = sum(a.ended - a.completed - again.get(a.pk, 0) for a in failed), sum(a.tasks for a in refused)
+
+        failed_jobs = sum(array.ended - array.completed - again.get(array.pk, 0) for array in failed)
+        refused_jobs = sum(array.tasks for array in refused)
         moments = [array.settled_at or array.sending_at or array.created_at for array in (*failed, *refused)]
         if moments:
-            before = found.get(stage[0], (0, 0, moments[0]))
-            found[stage[0]] = before[0] + counts[0], before[1] + counts[1], min(before[2], *moments)
-    return {pk: Need(since, _decision(failed, refused)) for pk, (failed, refused, since) in found.items()}
+            failed_before, refused_before, since = totals.get(request_pk, (0, 0, moments[0]))
+            totals[request_pk] = (failed_before + failed_jobs, refused_before + refused_jobs, min(since, *moments))
+
+    needs = {}
+    for pk, (failed_jobs, refused_jobs, since) in totals.items():
+        needs[pk] = Need(since, _decision(failed_jobs, refused_jobs))
+    return needs
 
 
 def _may_be_retried(array: Submission, at: datetime) -> bool:
@@ -120,82 +130,91 @@ def _decision(failed: int, refused: int) -> str:
 
 
 def _test_failed(requests: Iterable[Request]) -> dict[int, Need]:
-    """Return the requests whose test failed, and that nobody has changed or moved since."""
-    targets = {str(each.pk): each.pk for each in requests if each.state in {RequestState.QUEUED, RequestState.ON_HOLD}}
+    """Return the requests whose test failed, and that no user has changed or moved since."""
+    states = {RequestState.QUEUED, RequestState.ON_HOLD}
+    targets = {str(request.pk): request.pk for request in requests if request.state in states}
     kinds = Q(new__in=RequestState.values) | Q(kind="request.edited")
     events = Event.objects.filter(kinds, target_type=Request._meta.label_lower, target_id__in=targets)
-    return {
-        targets[event.target_id]: Need(event.at, event.reason)
-        for event in events.order_by("target_id", "-id").distinct("target_id")
-        if event.kind == "request.fail_test"
-        or (event.kind == "request.hold" and event.actor == PORTAL and event.old == RequestState.TESTING)
-    }
+
+    needs = {}
+    for newest in events.order_by("target_id", "-id").distinct("target_id"):
+        is_held_test = newest.kind == "request.hold" and newest.actor == PORTAL and newest.old == RequestState.TESTING
+        if newest.kind == "request.fail_test" or is_held_test:
+            needs[targets[newest.target_id]] = Need(newest.at, newest.reason)
+    return needs
 
 
 def _late(requests: Iterable[Request], at: datetime) -> dict[int, Need]:
     """Return the requests that miss their deadline: it has passed, or they are expected to end after it."""
-    today, late = timezone.localdate(at), {}
+    today = timezone.localdate(at)
+    late = {}
     for request in requests:
         slack = slack_of(request.deadline, forecast_of(request), today=today)
         if slack is None or not slack.is_late or request.deadline is None:
             continue
         days = f"{slack.days_late:,} day{'s' if slack.days_late != 1 else ''}"
         if today > request.deadline:
-            words = f"its deadline {request.deadline:%-d %b %Y} has passed"
+            reason = f"its deadline {request.deadline:%-d %b %Y} has passed"
             if slack.end is not None and slack.end > request.deadline:
-                words += f"; expected to end {days} after it, on {slack.end:%-d %b %Y}"
+                reason += f"; expected to end {days} after it, on {slack.end:%-d %b %Y}"
         else:
             assumption = f" {slack.assumption}" if slack.assumption else ""
-            words = f"expected to end on {slack.end:%-d %b %Y}{assumption}, {days} after its deadline"
-        late[request.pk] = Need(at, words)
+            reason = f"expected to end on {slack.end:%-d %b %Y}{assumption}, {days} after its deadline"
+        late[request.pk] = Need(at, reason)
     return late
 
 
 def _idle(requests: Iterable[Request], at: datetime, idle: Collection[int]) -> dict[int, Need]:
     """Return the approved requests that nothing prevents from progress, but for which nothing happens.
 
-    Held requests are left out, and keep-up requests, which wait for files. While a cluster does not answer, only the
-    `idle` ones that are known stay so.
+    Held requests are left out, and keep-up requests, which wait for files. While a cluster does not answer, a request
+    without jobs is idle only if it is already known to be, as one of `idle`.
     """
-    since = _quiet_since([each for each in requests if each.state in _QUIET])
-    quiet = [each for each in requests if each.pk in since and at - since[each.pk] >= _QUIET[RequestState(each.state)]]
+    since = _quiet_since([request for request in requests if request.state in _QUIET])
+    quiet = [
+        request
+        for request in requests
+        if request.pk in since and at - since[request.pk] >= _QUIET[RequestState(request.state)]
+    ]
     if not quiet:
         return {}
+
     holds = list(Hold.objects.filter(lifted_at=None).values_list("experiment_id", "stage__request"))
     busy = set(QueueCount.objects.filter(request__in=quiet).values_list("request_id", flat=True))
     on_its_way = Submission.objects.filter(request__in=quiet, cluster__submits=True, state=SubmissionState.PLANNED)
     busy |= set(on_its_way.values_list("request_id", flat=True))
     known = all_queues_are_known(at)
-    first = startable().filter(pk__in=[each.pk for each in quiet if each.state == RequestState.QUEUED])
-    queued = {each.pk: begin_of(each, at) for each in with_stages(first)[:_MOST_QUEUED]}
-    found = {}
-    for each in quiet:
-        if each.pk in busy or {(None, None), (each.experiment_id, None), (None, each.pk)} & {*holds}:
+    first = startable().filter(pk__in=[request.pk for request in quiet if request.state == RequestState.QUEUED])
+    begins = {request.pk: begin_of(request, at) for request in with_stages(first)[:_MOST_QUEUED]}
+
+    needs = {}
+    for request in quiet:
+        if request.pk in busy or {(None, None), (request.experiment_id, None), (None, request.pk)} & {*holds}:
             continue
-        if each.state == RequestState.QUEUED:
-            begin = queued.get(each.pk)
+        if request.state == RequestState.QUEUED:
+            begin = begins.get(request.pk)
             if begin is None or (begin.clusters and not begin.obstacle):
                 continue
-            words = f"approved, nothing submitted. {begin.obstacle or 'No cluster starts it automatically.'}"
-        elif each.state == RequestState.COMPLETING:
-            words = "its jobs have finished, but not all outputs are located"
-        elif "stop_on" in each.arguments or not (known or each.pk in idle):
+            reason = f"approved, nothing submitted. {begin.obstacle or 'No cluster starts it automatically.'}"
+        elif request.state == RequestState.COMPLETING:
+            reason = "its jobs have finished, but not all outputs are located"
+        elif "stop_on" in request.arguments or not (known or request.pk in idle):
             continue
         else:
-            words = "no job is queued or running, and jobs are missing"
-        found[each.pk] = Need(since[each.pk], words)
-    return found
+            reason = "no job is queued or running, and jobs are missing"
+        needs[request.pk] = Need(since[request.pk], reason)
+    return needs
 
 
 def _quiet_since(requests: Collection[Request]) -> dict[int, datetime]:
     """Return when something happened last for each request: it was moved, or a job of it was submitted or finished."""
-    found = {pk: event.at for pk, event in arrivals(requests).items()}
+    quiet_since = {pk: event.at for pk, event in arrivals(requests).items()}
     for pk, stages in stage_sums(requests).items():
         ends = [sums.last_ended_at for sums in stages.values() if sums.last_ended_at]
-        if pk in found:
-            found[pk] = max([found[pk], *ends])
+        if pk in quiet_since:
+            quiet_since[pk] = max([quiet_since[pk], *ends])
     sent = Submission.objects.filter(request__in=list(requests)).order_by().values_list("request")
     for pk, last in sent.annotate(last=Max("sent_at")):
-        if last is not None and pk in found:
-            found[pk] = max(found[pk], last)
-    return found
+        if last is not None and pk in quiet_since:
+            quiet_since[pk] = max(quiet_since[pk], last)
+    return quiet_since

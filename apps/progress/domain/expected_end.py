@@ -93,11 +93,11 @@ class _Chain:
             state=JobState.COMPLETED,
             hour__gte=hour_of(self.at - WINDOW),
         )
-        found: dict[str, tuple[int, datetime]] = {}
+        pace: dict[str, tuple[int, datetime]] = {}
         for name, jobs, since in totals.order_by().values_list("stage").annotate(done=Sum("jobs"), first=Min("hour")):
-            done, first = found.get(name.casefold(), (0, since))
-            found[name.casefold()] = done + jobs, min(first, since)
-        return found
+            done, first = pace.get(name.casefold(), (0, since))
+            pace[name.casefold()] = done + jobs, min(first, since)
+        return pace
 
     def acceptance_of(self, row: StageProgress) -> StageAcceptance | None:
         return self.accepted.get(row.asked.pk) if row.asked else None

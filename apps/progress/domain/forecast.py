@@ -45,27 +45,29 @@ def keep_queue_forecasts(*, at: datetime) -> int:
 
 
 def keep_forecasts(*, at: datetime, requests: QuerySet[Request] | None = None) -> int:
-    """Store the forecasts of all open approved requests, or of those among these; return how many changed.
+    """Store the forecasts of all open approved requests, or of those among `requests`; return how many changed.
 
-    Of a closed request among these, the part of its jobs that have completed is stored; it has no other forecast.
+    Of a closed request among `requests`, only the part of its jobs that have completed is stored.
     """
-    kept = Q(state__in=SIGNED - CLOSED)
+    with_forecast = Q(state__in=SIGNED - CLOSED)
     if requests is None:
         requests = Request.objects.all()
     else:
-        kept |= Q(state__in=CLOSED, work_began_at__isnull=False)
-    known = list(requests.filter(kept).select_related("experiment", "queue_entry"))
-    forecasts = forecasts_of(known, at=at)
+        with_forecast |= Q(state__in=CLOSED, work_began_at__isnull=False)
+    current = list(requests.filter(with_forecast).select_related("experiment", "queue_entry"))
+    forecasts = forecasts_of(current, at=at)
+
     cleared = requests.exclude(state__in=CLOSED).exclude(pk__in=forecasts).exclude(forecast_at=None)
     count = cleared.update(**Forecast().columns())
-    same = []
-    for each in known:
-        new = forecasts[each.pk].columns()
-        if any(getattr(each, name) != value for name, value in new.items() if name != "forecast_at"):
-            count += Request.objects.filter(pk=each.pk, state=each.state).update(**new)
-        elif each.state not in CLOSED and (each.forecast_at is None or at - each.forecast_at >= _AGE):
-            same.append(each.pk)
-    Request.objects.filter(pk__in=same).update(forecast_at=at)
+
+    unchanged = []
+    for request in current:
+        new = forecasts[request.pk].columns()
+        if any(getattr(request, name) != value for name, value in new.items() if name != "forecast_at"):
+            count += Request.objects.filter(pk=request.pk, state=request.state).update(**new)
+        elif request.state not in CLOSED and (request.forecast_at is None or at - request.forecast_at >= _AGE):
+            unchanged.append(request.pk)
+    Request.objects.filter(pk__in=unchanged).update(forecast_at=at)
     return count
 
 
@@ -75,22 +77,25 @@ _WAITS: dict[str, str] = {RequestState.DATA_QUALITY: "its data quality is being 
 
 def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Forecast]:
     """Return the forecast of each of these requests by primary key; they are approved, or closed after work began."""
-    today, found = timezone.localdate(at), {}
-    queued = set(Request.objects.filter(IN_LINE, pk__in=[each.pk for each in requests]).values_list("pk", flat=True))
+    today = timezone.localdate(at)
+    pks = [request.pk for request in requests]
+    queued = set(Request.objects.filter(IN_LINE, pk__in=pks).values_list("pk", flat=True))
     starts = starts_in_line(at=at) if queued else {}
-    for each in requests:
-        entry = getattr(each, "queue_entry", None)
-        if each.pk in starts:
-            found[each.pk] = forecast_of_queued(entry, starts[each.pk], at=at)
-        elif each.state == RequestState.TESTING:
-            found[each.pk] = Forecast(None, end_of_entry(entry, (today,) * 3), TEST_PASSES, at)
-        elif each.state == RequestState.RUNNING:
-            found[each.pk] = computed_forecast(progress_now(each, at=at, computed=True), at=at)
-        elif each.state in CLOSED:
-            found[each.pk] = Forecast(part_done=progress_now(each, at=at).part_done)
+
+    forecasts = {}
+    for request in requests:
+        entry = getattr(request, "queue_entry", None)
+        if request.pk in starts:
+            forecast = forecast_of_queued(entry, starts[request.pk], at=at)
+        elif request.state == RequestState.TESTING:
+            forecast = Forecast(None, end_of_entry(entry, (today,) * 3), TEST_PASSES, at)
+        elif request.state == RequestState.RUNNING:
+            forecast = computed_forecast(progress_now(request, at=at, computed=True), at=at)
+        elif request.state in CLOSED:
+            forecast = Forecast(part_done=progress_now(request, at=at).part_done)
         else:
-            part = progress_now(each, at=at).part_done if each.work_began_at else None
-            found[each.pk] = Forecast(
-                basis=_WAITS.get(each.state, f"it is {each.get_state_display().lower()}"), at=at, part_done=part
-            )
-    return found
+            basis = _WAITS.get(request.state, f"it is {request.get_state_display().lower()}")
+            part = progress_now(request, at=at).part_done if request.work_began_at else None
+            forecast = Forecast(basis=basis, at=at, part_done=part)
+        forecasts[request.pk] = forecast
+    return forecasts

@@ -56,9 +56,12 @@ def points_of(request: Request) -> list[PointProgress]:
     scan = read_scan(request.scan)
     if not scan.points:
         return []
-    found: dict[int, list[PointStage]] = {point.index: [] for point in scan.points}
+    stages_by_point: dict[int, list[PointStage]] = {point.index: [] for point in scan.points}
     for standing in standings_of(request):
-        stage, completed, failed, current = standing.stage, Counter[int](), Counter[int](), Counter[int]()
+        stage = standing.stage
+        completed = Counter[int]()
+        failed = Counter[int]()
+        current = Counter[int]()
         for array in standing.submissions:
             # No array has jobs of two points, and a retry has only jobs of its array.
             index = min(array.first // scan.jobs_each(stage.jobs), scan.count - 1)
@@ -74,5 +77,5 @@ def points_of(request: Request) -> list[PointProgress]:
                 max(0, failed[point.index]),
                 current[point.index],
             )
-            found[point.index].append(here)
-    return [PointProgress(point, found[point.index]) for point in scan.points]
+            stages_by_point[point.index].append(here)
+    return [PointProgress(point, stages_by_point[point.index]) for point in scan.points]

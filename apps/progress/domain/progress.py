@@ -86,16 +86,16 @@ class RequestNow:
     @property
     def wanted(self) -> int:
         """Return how many jobs are requested, of the stages that say so."""
-        return sum(one.row.wanted or 0 for one in self.stages)
+        return sum(stage.row.wanted or 0 for stage in self.stages)
 
     @property
     def completed(self) -> int:
         """Return how many of the requested jobs have completed; a surplus does not count."""
-        return sum(min(one.row.completed, one.row.wanted or 0) for one in self.stages)
+        return sum(min(stage.row.completed, stage.row.wanted or 0) for stage in self.stages)
 
     @property
     def points_done(self) -> int:
-        return sum(one.is_done for one in self.points)
+        return sum(point.is_done for point in self.points)
 
     @property
     def part_done(self) -> float | None:
@@ -104,20 +104,22 @@ class RequestNow:
 
     @property
     def failed(self) -> int:
-        return sum(one.row.sums.failed for one in self.stages)
+        return sum(stage.row.sums.failed for stage in self.stages)
 
     @property
     def expected(self) -> Expected:
         """Return when the last stage is expected to end, or which stage prevents an estimate and why."""
-        open_ones = [one for one in self.stages if one.row.asked and not is_done(one.row, one.acceptance)]
-        for one in open_ones:
-            if one.expected.at is None:
-                return Expected(None, f"{one.row.stage}: {one.expected.basis}")
+        unfinished = [stage for stage in self.stages if stage.row.asked and not is_done(stage.row, stage.acceptance)]
+        for stage in unfinished:
+            if stage.expected.at is None:
+                return Expected(None, f"{stage.row.stage}: {stage.expected.basis}")
+
+        ends = [stage.expected for stage in unfinished]
         return Expected(
-            max((one.expected.at for one in open_ones if one.expected.at), default=None),
+            max((end.at for end in ends if end.at), default=None),
             "",
-            max((one.expected.early for one in open_ones if one.expected.early), default=None),
-            max((one.expected.late for one in open_ones if one.expected.late), default=None),
+            max((end.early for end in ends if end.early), default=None),
+            max((end.late for end in ends if end.late), default=None),
         )
 
     @property
@@ -128,7 +130,8 @@ class RequestNow:
 
 def computed_forecast(now: RequestNow, *, at: datetime) -> Forecast:
     """Return the forecast of a running request by its progress."""
-    expected, stages = now.expected, {one.row.stage: one.expected for one in now.stages}
+    expected = now.expected
+    stages = {stage.row.stage: stage.expected for stage in now.stages}
     if expected.at is None or expected.early is None or expected.late is None:
         return Forecast(basis=expected.basis, at=at, stages=stages, part_done=now.part_done)
     early, likely, late = map(timezone.localdate, (expected.early, expected.at, expected.late))

@@ -67,11 +67,11 @@ def progress_of_many(requests: list[Request], stages: QuerySet[Stage] | None = N
 
     `stages` limits what is read of them.
     """
-    found: dict[int, list[Stage]] = {request.pk: [] for request in requests}
+    stages_by_request: dict[int, list[Stage]] = {request.pk: [] for request in requests}
     rows = Stage.objects.all() if stages is None else stages
     for stage in rows.filter(request__in=requests).order_by("request", "position"):
-        found[stage.request_id].append(stage)
-    return _progress(requests, found)
+        stages_by_request[stage.request_id].append(stage)
+    return _progress(requests, stages_by_request)
 
 
 def _progress(requests: list[Request], stages: dict[int, list[Stage]]) -> dict[int, list[StageProgress]]:

@@ -84,9 +84,9 @@ def count_request(*, request: Request) -> None:
 
 
 def _count(request: Request) -> list[dict[str, Any]]:
-    words: dict[str, str | int] = {"completed": JobState.COMPLETED.value, "key": request.key, "pk": request.pk}
+    parameters: dict[str, str | int] = {"completed": JobState.COMPLETED.value, "key": request.key, "pk": request.pk}
     with connection.cursor() as cursor:
-        cursor.execute(_COUNT, words)
+        cursor.execute(_COUNT, parameters)
         names = [column.name for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 

@@ -95,10 +95,10 @@ def _by_stage(experiment: Experiment, since: datetime) -> dict[str, Sums]:
         .values("stage", "state")
         .annotate(jobs=Sum("jobs"), core_seconds=Sum("core_seconds"))
     )
-    found: dict[str, Sums] = {}
+    sums: dict[str, Sums] = {}
     for row in rows:
-        found.setdefault(row["stage"], Sums(row["stage"])).add(dict(row))
-    return found
+        sums.setdefault(row["stage"], Sums(row["stage"])).add(dict(row))
+    return sums
 
 
 def _figures(rows: Iterable[Sums]) -> dict[str, Any]:

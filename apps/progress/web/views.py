@@ -16,8 +16,8 @@ from apps.progress.web.report_links import with_links
 @require_safe
 def request_progress(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Return the panel alone to htmx, else a whole page."""
-    wanted = get_object_or_404(Request.objects.visible_to(request.user), key=key)
-    context = {"object": wanted, "progress": progress_now(wanted, at=timezone.now())}
+    production_request = get_object_or_404(Request.objects.visible_to(request.user), key=key)
+    context = {"object": production_request, "progress": progress_now(production_request, at=timezone.now())}
     template = "progress/_progress.html" if request.headers.get("HX-Request") else "progress/progress.html"
     return render(request, template, context)
 
@@ -26,13 +26,13 @@ def request_progress(request: AuthenticatedRequest, key: str) -> HttpResponse:
 def report_now(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Show the report as of now, or redirect to the frozen one."""
     visible = Request.objects.visible_to(request.user).select_related("experiment")
-    wanted: Request = get_object_or_404(visible, key=key)
-    kept = ProductionReport.objects.filter(request=wanted).first()
+    production_request: Request = get_object_or_404(visible, key=key)
+    kept = ProductionReport.objects.filter(request=production_request).first()
     if kept is not None:
         return redirect("progress:frozen-report", digest=kept.sha256)
     now = timezone.now()
-    report = with_links(report_of(wanted, at=now), request=wanted)
-    return render(request, "progress/report.html", {"object": wanted, "report": report, "as_of": now})
+    report = with_links(report_of(production_request, at=now), request=production_request)
+    return render(request, "progress/report.html", {"object": production_request, "report": report, "as_of": now})
 
 
 @require_safe

@@ -26,7 +26,7 @@ _REQUESTS = {"submitted": "Submitted", "closed": "Closed", "late": "Late"}
 @require_safe
 def weekly_reports(request: AuthenticatedRequest) -> HttpResponse:
     """List the reports, newest first; `?experiment=` those of one experiment."""
-    experiments = {each.key: each for each in visible_experiments(request.user)}
+    experiments = {experiment.key: experiment for experiment in visible_experiments(request.user)}
     chosen = read_query(request, "experiment", experiments.get, expected="an experiment")
     reports = WeeklyReport.objects.visible_to(request.user).select_related("experiment")
     if chosen:
@@ -66,11 +66,11 @@ def _with_links(content: Mapping[str, Any]) -> dict[str, Any]:
     }
     stages = [{**row, "links": _to_jobs({**of_week, "stage": row["stage"] or NONE})} for row in content["stages"]]
     outages = [{**row, "url": Incident(pk=row["incident"]).get_absolute_url()} for row in content["outages"]]
-    requests = [
-        (words, {**row, "url": Request(key=row["request"]).get_absolute_url()})
-        for name, words in _REQUESTS.items()
-        for row in content["requests"][name]
-    ]
+    requests = []
+    for name, label in _REQUESTS.items():
+        requests += [
+            (label, {**row, "url": Request(key=row["request"]).get_absolute_url()}) for row in content["requests"][name]
+        ]
     jobs = {**content["jobs"], "links": _to_jobs(of_week)}
     return {**content, "jobs": jobs, "stages": stages, "outages": outages, "requests": requests}
 

@@ -32,7 +32,8 @@ def progress_rows(progress: Iterable[StageProgress]) -> SafeString:
 
 
 def _row(request: Request, stages: list[StageProgress]) -> SafeString:
-    marks = format_html_join(" ", "{}", ((state(one.kind, one.get_kind_display()),) for one in request.attention.all()))
+    rows = request.attention.all()
+    marks = format_html_join(" ", "{}", ((state(row.kind, row.get_kind_display()),) for row in rows))
     failed = Sums(query={"request": request.key}, failed=sum(row.sums.failed for row in stages))
     address = reverse("jobs:list") + failed.failed_address
     more = format_html("<small>{} more</small>", len(stages) - MOST_BARS) if len(stages) > MOST_BARS else ""
@@ -54,17 +55,20 @@ def _row(request: Request, stages: list[StageProgress]) -> SafeString:
 def _bar(row: StageProgress) -> SafeString:
     """The jobs of a stage, completed and failed, with a link to those that have finished."""
     lost = max(0, row.ended - row.completed)
-    wanted = row.wanted or max(1, row.ended)
+    whole = row.wanted or max(1, row.ended)
     parts = [
         Part("done", row.completed, "completed"),
-        Part("failed", min(lost, wanted - row.completed), "not completed"),
+        Part("failed", min(lost, whole - row.completed), "not completed"),
     ]
-    name, done = row.stage or "no stage named", f"{number(row.completed)} completed"
-    sentence = (
-        f"{name}: {done}{'' if row.wanted is None else f' of {number(row.wanted)}'}, {number(row.sums.failed)} failed"
-    )
-    share = number(row.completed) if row.wanted is None else percent(row.completed, row.wanted)
-    bar = share_bar(parts, sentence=sentence, whole=wanted)
+
+    name = row.stage or "no stage named"
+    done = f"{number(row.completed)} completed"
+    share = number(row.completed)
+    if row.wanted is not None:
+        done += f" of {number(row.wanted)}"
+        share = percent(row.completed, row.wanted)
+    sentence = f"{name}: {done}, {number(row.sums.failed)} failed"
+    bar = share_bar(parts, sentence=sentence, whole=whole)
     address = reverse("jobs:list") + row.sums.address
     return format_html('<a href="{}" title="{}"><b>{}</b> {}{}</a>', address, sentence, share, name, bar)
 
@@ -77,9 +81,12 @@ def _end(request: Request) -> SafeString:
     day = f"{request.expected_end:%-d %b %Y}"
     if slack is None:
         return format_html("{}", day)
-    how, kind = ("late", "late") if slack.is_late else ("early", "") if slack.days else ("on time", "")
-    words = f"{abs(slack.days)} day{'' if abs(slack.days) == 1 else 's'} {how}" if slack.days else how
-    return format_html('{}<br><small class="{}">{}</small>', day, kind, words)
+
+    difference = "on time"
+    if slack.days:
+        days = f"{abs(slack.days)} day{'' if abs(slack.days) == 1 else 's'}"
+        difference = f"{days} late" if slack.is_late else f"{days} early"
+    return format_html('{}<br><small class="{}">{}</small>', day, "late" if slack.is_late else "", difference)
 
 
 @register.simple_tag(takes_context=True)
