@@ -113,11 +113,16 @@ class ExperimentAdmin(PortalAdmin):
             raise PermissionDenied
         data = _with_more_rows(request) if request.method == "POST" else None
         form = ExperimentForm(data)
-        accounts, people = cast(Rows, _ACCOUNTS(data, prefix="a")), cast(Rows, _PEOPLE(data, prefix="p"))
+        accounts = cast(Rows, _ACCOUNTS(data, prefix="a"))
+        people = cast(Rows, _PEOPLE(data, prefix="p"))
         sent = request.method == "POST" and "more" not in request.POST
-        effect, checked, version = None, "", queue_state().version
-        if sent and all(each.is_valid() for each in (form, accounts, people)):
-            setup, by, at = _setup(form, accounts, people), user_of(request), timezone.now()
+        effect = None
+        checked = ""
+        version = queue_state().version
+        if sent and all(part.is_valid() for part in (form, accounts, people)):
+            setup = _setup(form, accounts, people)
+            by = user_of(request)
+            at = timezone.now()
             checked = hashlib.sha256(repr((setup, version)).encode()).hexdigest()
             try:
                 if request.POST.get("checked") == checked:
@@ -167,15 +172,15 @@ def _with_more_rows(request: HttpRequest) -> QueryDict:
 
 
 def _setup(form: ExperimentForm, accounts: Rows, people: Rows) -> Setup:
-    given = form.cleaned_data
+    cleaned = form.cleaned_data
     return Setup(
-        key=given["key"],
-        name=given["name"],
-        weight=given["weight"],
+        key=cleaned["key"],
+        name=cleaned["name"],
+        weight=cleaned["weight"],
         accounts=[Account(**row | {"kind": MappedName(row["kind"])}) for row in accounts.given],
         people=[Person(**row | {"role": Role(row["role"])}) for row in people.given],
-        weights={row.experiment.pk: given[f"weight-{row.experiment.pk}"] for row in form.rows},
-        reason=given["reason"],
+        weights={row.experiment.pk: cleaned[f"weight-{row.experiment.pk}"] for row in form.rows},
+        reason=cleaned["reason"],
     )
 
 

@@ -69,17 +69,17 @@ class ServiceRow:
 def home_page(*, user: User, at: datetime) -> dict[str, Any]:
     """Return the context of the home page."""
     services = services_today(user=user, at=at)
-    monitored = [each for each in services if each.row.has_own_state]
-    sick = [each for each in monitored if each.row.own != State.UP and each.row.cause != BoardCause.NOT_MONITORED]
-    hours = hourly([each.row.service for each in sick], at, zone=timezone.get_current_timezone())
+    monitored = [entry for entry in services if entry.row.has_own_state]
+    sick = [entry for entry in monitored if entry.row.own != State.UP and entry.row.cause != BoardCause.NOT_MONITORED]
+    hours = hourly([entry.row.service for entry in sick], at, zone=timezone.get_current_timezone())
     waiting = waiting_for(user, at)
     broken = broke_since_yesterday(user=user, at=at)
     return {
         "at": at,
         "services": services,
-        "sick": [(each, hours[each.row.service.pk]) for each in sick],
-        "well": [each for each in monitored if each.row.own == State.UP],
-        "unmonitored": [each for each in monitored if each not in sick and each.row.own != State.UP],
+        "sick": [(entry, hours[entry.row.service.pk]) for entry in sick],
+        "well": [entry for entry in monitored if entry.row.own == State.UP],
+        "unmonitored": [entry for entry in monitored if entry not in sick and entry.row.own != State.UP],
         "can_run": can_run(user=user, at=at),
         "broken": broken,
         "offer": retry_offer(source=broken.to_retry, user=user, at=at) if broken.to_retry else None,
@@ -95,7 +95,7 @@ def home_page(*, user: User, at: datetime) -> dict[str, Any]:
         "may_request": scope_of(user).has_anywhere(Role.LIAISON),
         "may_operate": is_opg(user),
         "no_role": not scope_of(user).roles,
-        **why_failed(user=user, at=at, names={each.row.service.slug: each.row.service.name for each in services}),
+        **why_failed(user=user, at=at, names={entry.row.service.slug: entry.row.service.name for entry in services}),
     }
 
 

@@ -132,17 +132,18 @@ def failures_by_hour(*, user: User, at: datetime) -> FailureChart:
     broken = ended.filter(state__in=FAILED_STATES).values_list("hour").annotate(Sum("jobs"))
     for hour, jobs in broken:  # those without a verdict yet are unexplained
         counts[hour]["unknown"] += max(0, jobs - sum(counts[hour].values()))
+
     hours = [start + timedelta(hours=number) for number in range(CHART_HOURS)]
-    bins = [
-        Bin(
-            f"{timezone.localtime(hour):%a %H:%M}",
-            [counts[hour][each.name] if hour in counts else 0 for each in SERIES],
-            _failed_jobs(hour) if hour in counts else "",
-        )
-        for hour in hours
-    ]
-    most = max(bins, key=lambda each: sum(each.values))
+    bins = []
+    for hour in hours:
+        label = f"{timezone.localtime(hour):%a %H:%M}"
+        if hour in counts:
+            bins.append(Bin(label, [counts[hour][series.name] for series in SERIES], _failed_jobs(hour)))
+        else:
+            bins.append(Bin(label, [0] * len(SERIES), ""))
+    most = max(bins, key=lambda hour_bin: sum(hour_bin.values))
     sentence = f"Failed jobs per hour, last {CHART_HOURS} hours; most, {sum(most.values):,.0f}, at {most.label}"
+
     outages = list(Incident.objects.filter(merged_into=None).overlapping(start, at).select_related("service"))
     outages.sort(key=lambda outage: outage.started_at)
     newest = outages[-MOST_BANDS:]
@@ -158,12 +159,13 @@ def _failed_jobs(hour: datetime) -> str:
 
 
 def _ticks(hours: Sequence[datetime]) -> list[Tick]:
-    local = [timezone.localtime(hour) for hour in hours]
-    return [
-        Tick(number, f"{each:%a} {each.day}" if each.hour == 0 else f"{each:%H:%M}", each.hour == 0, each.hour == 6)
-        for number, each in enumerate(local)
-        if each.hour % 6 == 0
-    ]
+    ticks = []
+    for number, hour in enumerate(map(timezone.localtime, hours)):
+        if hour.hour % 6 == 0:
+            is_midnight = hour.hour == 0
+            label = f"{hour:%a} {hour.day}" if is_midnight else f"{hour:%H:%M}"
+            ticks.append(Tick(number, label, is_midnight, hour.hour == 6))
+    return ticks
 
 
 def _bands(outages: Sequence[Incident], start: datetime, at: datetime) -> list[Band]:

@@ -20,7 +20,7 @@ from apps.statusboard.permissions import may_run_board
 from apps.submission.domain.retrying.offers import retry_offer
 
 #: Distances between the ticks of a time axis.
-_TICKS = tuple(timedelta(minutes=each) for each in (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080))
+_TICKS = tuple(timedelta(minutes=minutes) for minutes in (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080))
 #: Height of the plot of failed jobs in pixels.
 _HEIGHT = 96
 
@@ -89,8 +89,9 @@ def incident_page(*, incident: Incident, user: User, at: datetime) -> dict[str, 
     notes = list(IncidentNote.objects.filter(incident__in=members))
     updates = [note for note in notes if note.kind == NoteKind.UPDATE]
     figures = impact_of(incident, user)
-    ended_at = None if any(one.ended_at is None for one in members) else max(one.ended_at or at for one in members)
-    started_at = min(one.started_at for one in members)
+    started_at = min(member.started_at for member in members)
+    ends = [member.ended_at for member in members if member.ended_at]
+    ended_at = max(ends) if len(ends) == len(members) else None
     same_service = Incident.objects.filter(service=incident.service_id, merged_into=None).exclude(pk=incident.pk)
     return {
         "at": at,
@@ -193,25 +194,31 @@ def _bars(
 
 def _alerts(members: Iterable[Incident], axis: _Axis) -> list[Mark]:
     marks = []
-    for number, one in enumerate(members):
+    for number, incident in enumerate(members):
+        started_at = incident.started_at
         letter = chr(ord("a") + number % 26)
-        marks.append(Mark(axis.place(one.started_at), label=letter, title=f"{_clock(one.started_at)} {one.title}"))
-        if one.ended_at:
-            title = f"{_clock(one.ended_at)} {one.title}: {one.get_resolution_display().lower()}"
-            marks.append(Mark(axis.place(one.ended_at), label="✓", title=title, state="up"))
+        marks.append(Mark(axis.place(started_at), label=letter, title=f"{_clock(started_at)} {incident.title}"))
+        if incident.ended_at:
+            title = f"{_clock(incident.ended_at)} {incident.title}: {incident.get_resolution_display().lower()}"
+            marks.append(Mark(axis.place(incident.ended_at), label="✓", title=title, state="up"))
     return marks
 
 
 def _ticks(axis: _Axis) -> list[Mark]:
     """Return at most seven round times."""
     length = axis.end - axis.start
-    step = next((each for each in _TICKS if length / each <= 7), _TICKS[-1])
+    step = next((step for step in _TICKS if length / step <= 7), _TICKS[-1])
     start = timezone.localtime(axis.start)
     midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
     first = midnight + ((start - midnight) // step + 1) * step
     times = [first + number * step for number in range(int((axis.end - first) / step) + 1)]
     days = step >= timedelta(days=1)
-    return [Mark(axis.place(each), label=f"{each:%a} {each.day}" if days else f"{each:%H:%M}") for each in times]
+
+    marks = []
+    for time in times:
+        label = f"{time:%a} {time.day}" if days else f"{time:%H:%M}"
+        marks.append(Mark(axis.place(time), label=label))
+    return marks
 
 
 def _clock(at: datetime) -> str:

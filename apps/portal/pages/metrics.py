@@ -63,9 +63,9 @@ def metrics_text(*, at: datetime) -> bytes:
 def _collections(at: datetime) -> Iterator[Metric]:
     ok = GaugeMetricFamily("opsportal_accounting_ok", "Whether accounting is reachable.", labels=["cluster"])
     age = GaugeMetricFamily("opsportal_accounting_lag_seconds", "Lag of accounting collection.", labels=["cluster"])
-    for each in collections():
-        ok.add_metric([each.cluster.name], not each.last_error)
-        age.add_metric([each.cluster.name], (at - each.collected_until).total_seconds())
+    for collection in collections():
+        ok.add_metric([collection.cluster.name], not collection.last_error)
+        age.add_metric([collection.cluster.name], (at - collection.collected_until).total_seconds())
     yield from (ok, age)
 
 
@@ -89,13 +89,13 @@ def _sinks(at: datetime) -> Iterator[Metric]:
         "opsportal_sink_retry_seconds", "Wait before the next retry; 0 if the sink is reachable.", labels=["sink"]
     )
     refused = GaugeMetricFamily("opsportal_sink_refused", "Jobs rejected by the sink (dead letters).", labels=["sink"])
-    for each in sinks_health(at=at):
-        label = [each.sink.name]
-        behind.add_metric(label, each.behind)
-        lag.add_metric(label, each.lag_seconds)
-        written.add_metric(label, each.sink.written)
-        retry.add_metric(label, each.retry_seconds)
-        refused.add_metric(label, each.refused)
+    for health in sinks_health(at=at):
+        label = [health.sink.name]
+        behind.add_metric(label, health.behind)
+        lag.add_metric(label, health.lag_seconds)
+        written.add_metric(label, health.sink.written)
+        retry.add_metric(label, health.retry_seconds)
+        refused.add_metric(label, health.refused)
     jobs, size_bytes = intake_size()
     yield from (behind, lag, written, retry, refused)
     yield GaugeMetricFamily("opsportal_intake_jobs", "Captured jobs that some sink lacks.", value=jobs)
@@ -122,8 +122,8 @@ def _services(at: datetime) -> Iterator[Metric]:
     unresolved = Counter(open_incidents().values_list("service", flat=True))
     for service in Service.objects.order_by("slug"):
         row = current.get(service.pk)
-        for each in State:
-            state.add_metric([service.slug, each], each == (row.state if row else State.UNKNOWN))
+        for possible_state in State:
+            state.add_metric([service.slug, possible_state], possible_state == (row.state if row else State.UNKNOWN))
         if row and row.started_at > BEGINNING:
             age.add_metric([service.slug], (at - row.started_at).total_seconds())
         incidents.add_metric([service.slug], unresolved[service.pk])

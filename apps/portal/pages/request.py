@@ -103,7 +103,8 @@ def next_by(request: Request, approval: Approval) -> str:
     if state == RequestState.AWAITING_APPROVAL:
         names = dict.fromkeys(name for slot in approval.missing for name in slot.people)
         return ", ".join(list(names)[:3]) or "approvers"
-    waits = {state, *(one.kind for one in request.attention.all())} - {AttentionKind.LATE}
+
+    waits = {state, *(row.kind for row in request.attention.all())} - {AttentionKind.LATE}
     roles = next((roles for wait, roles in RESPONSIBLE.items() if wait in waits), ())
     named = {Role.LIAISON: f"liaisons of {request.experiment}", Role.APPROVER: "approvers", Role.SHIFTER: "shifters"}
     return " and ".join(named[role] for role in roles) or "the portal"

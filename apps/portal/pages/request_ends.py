@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import chain
 
 from django.urls import reverse
 
@@ -52,24 +53,27 @@ def earlier_end(
     if progress and state in IN_PRODUCTION:
         changes += _work(request, progress)
     if state in {RequestState.QUEUED, RequestState.ON_HOLD}:
-        found = list(prospects_in_queue(request, at=at).items())
-        changes += _classes(request, found[0], found[1:]) if found else []
+        prospects = list(prospects_in_queue(request, at=at).items())
+        if prospects:
+            changes += _classes(request, prospects[0], prospects[1:])
     return changes
 
 
 def _signatures(request: Request, approval: Approval, estimate: Estimate | None, at: datetime) -> Iterator[Change]:
-    """Yield the missing signatures with the end if all were given now, then that of higher classes."""
+    """Yield the missing signatures with the end if all signed now, then the higher classes that would end earlier."""
     if not approval.missing:
         return
     classes = RequestedPriority.values
     own = classes.index(expected_class(request))
-    found = [*prospects_if_approved(request, estimate, at=at).items()][own:] if estimate else []
-    people = dict.fromkeys(name for slot in approval.missing for name in slot.people)
+    prospects = [*prospects_if_approved(request, estimate, at=at).items()][own:] if estimate else []
+
+    people = dict.fromkeys(chain.from_iterable(slot.people for slot in approval.missing))
     names = ", ".join(slot.name for slot in approval.missing)
-    end = found[0][1].forecast.end if found else None
+    end = prospects[0][1].forecast.end if prospects else None
     yield Change(f"Signature of {names}", " or ".join([*people][:3]), end=end[1] if end else None)
-    if found:
-        yield from _classes(request, found[0], found[1:])
+
+    if prospects:
+        yield from _classes(request, prospects[0], prospects[1:])
 
 
 def _classes(request: Request, now: tuple[str, Prospect], higher: Sequence[tuple[str, Prospect]]) -> Iterator[Change]:
@@ -93,9 +97,9 @@ def _service(need: RequiredService) -> Change:
 def _work(request: Request, progress: RequestNow) -> Iterator[Change]:
     """Yield what jobs and stages wait for."""
     submissions = reverse("submission:request", args=[request.key])
-    for one in request.attention.all():
-        if one.kind in {AttentionKind.STUCK, AttentionKind.TEST_FAILED, AttentionKind.IDLE}:
-            yield Change(one.words.rstrip("."), one.get_kind_display(), submissions)
+    for attention in request.attention.all():
+        if attention.kind in {AttentionKind.STUCK, AttentionKind.TEST_FAILED, AttentionKind.IDLE}:
+            yield Change(attention.words.rstrip("."), attention.get_kind_display(), submissions)
     for stage in progress.stages:
         if stage.waiting and stage.waiting.held:
             jobs = f"{stage.waiting.held:,} held job{'s' if stage.waiting.held != 1 else ''}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from apps.production.domain.estimates.figures import Estimate, StageEstimate
 from apps.production.domain.outputs.datasets import Dataset, find_datasets
@@ -47,10 +48,10 @@ class Output:
 
 def outputs_of(progress: RequestNow) -> list[Output]:
     """Return what each stage has written; empty if nothing is known of any."""
-    named = [(one, one.row.asked.output_dataset) for one in progress.stages if one.row.asked]
-    known = find_datasets({name for _, name in named} - {""})[0] or {}
-    found = [_output(one, name, known.get(name)) for one, name in named]
-    return found if any(one.is_known for one in found) else []
+    named = [(stage, stage.row.asked.output_dataset) for stage in progress.stages if stage.row.asked]
+    datasets = find_datasets({name for _, name in named} - {""})[0] or {}
+    outputs = [_output(stage, name, datasets.get(name)) for stage, name in named]
+    return outputs if any(output.is_known for output in outputs) else []
 
 
 def _output(stage: StageNow, name: str, dataset: Dataset | None) -> Output:
@@ -68,35 +69,45 @@ def _output(stage: StageNow, name: str, dataset: Dataset | None) -> Output:
 
 def uses_of(request: Request, progress: RequestNow, estimate: Estimate | None, outputs: Sequence[Output]) -> list[Use]:
     """Return the use of a request whose jobs have finished or that has output, else nothing."""
-    asked = [one for one in progress.stages if one.row.asked]
-    used = sum(one.core_hours_used for one in asked) * 3600
-    sizes = [one.size for one in outputs if one.size is not None]
+    requested = [stage for stage in progress.stages if stage.row.asked]
+    used = sum(stage.core_hours_used for stage in requested) * 3600
+    sizes = [output.size for output in outputs if output.size is not None]
     if not used and not outputs:
         return []
-    last = asked[-1]
-    written = next((one.events for one in outputs if one.stage is last), None)
-    hours, disk = (estimate.core_seconds, estimate.disk_bytes) if estimate else (None, None)
+
     entry: QueueEntry | None = getattr(request, "queue_entry", None)
+    core_seconds = entry.core_seconds if entry else None
+    disk_bytes = None
+    if estimate and estimate.core_seconds:
+        core_seconds = estimate.core_seconds.mid
+    if estimate and estimate.disk_bytes:
+        disk_bytes = estimate.disk_bytes.mid
+
+    last = requested[-1]
+    written = next((output.events for output in outputs if output.stage is last), None)
     rows = [
-        Use("Core-hours", "core-hours", hours.mid if hours else entry.core_seconds if entry else None, used),
-        Use("Disk", "size", disk.mid if disk else None, sum(sizes) if sizes else None),
+        Use("Core-hours", "core-hours", core_seconds, used),
+        Use("Disk", "size", disk_bytes, sum(sizes) if sizes else None),
         Use("Events", "count", last.row.asked.events if last.row.asked else None, written),
-        *_per_job(request, [one.row.asked for one in asked if one.row.asked], estimate),
+        *_per_job(request, [stage.row.asked for stage in requested if stage.row.asked], estimate),
     ]
-    return [one for one in rows if one.actual is not None]
+    return [row for row in rows if row.actual is not None]
 
 
 def _per_job(request: Request, stages: Sequence[Stage], estimate: Estimate | None) -> list[Use]:
-    """Return time and memory of a job, of the stages that use most more than estimated."""
-    past = dict(zip([stage.name.casefold() for stage in stages], estimate.stages if estimate else (), strict=False))
-    found: list[tuple[float, list[Use]]] = []
-    for row in StageHistory.objects.filter(request=request):
-        guess = past.get(row.name)
-        if row.completed and guess is not None and guess.past_jobs:
-            rows = _of_stage(row, guess)
-            found.append((max((u.actual or 0) / u.estimated for u in rows if u.estimated), rows) if rows else (0, []))
-    found.sort(key=lambda one: -one[0])
-    return [use for _, rows in found[:MOST_STAGES] for use in rows]
+    """Return time and memory of a job, for the stages that exceed their estimates most."""
+    names = [stage.name.casefold() for stage in stages]
+    estimates = dict(zip(names, estimate.stages if estimate else (), strict=False))
+    by_excess: list[tuple[float, list[Use]]] = []
+    for history in StageHistory.objects.filter(request=request):
+        stage_estimate = estimates.get(history.name)
+        if history.completed and stage_estimate is not None and stage_estimate.past_jobs:
+            rows = _of_stage(history, stage_estimate)
+            excess = max(((row.actual or 0) / row.estimated for row in rows if row.estimated), default=0.0)
+            by_excess.append((excess, rows))
+
+    by_excess.sort(key=lambda stage: -stage[0])
+    return list(chain.from_iterable(rows for _, rows in by_excess[:MOST_STAGES]))
 
 
 def _of_stage(row: StageHistory, guess: StageEstimate) -> list[Use]:
@@ -105,4 +116,4 @@ def _of_stage(row: StageHistory, guess: StageEstimate) -> list[Use]:
         rows.append(Use(f"{row.name} time per job", "time", guess.wall_used[_MEDIAN], row.wall_seconds[_MEDIAN]))
     if guess.memory_used and row.memory_bytes:
         rows.append(Use(f"{row.name} memory", "size", guess.memory_used[_MOST], row.memory_bytes[_MOST]))
-    return [one for one in rows if one.estimated]
+    return [row for row in rows if row.estimated]

@@ -56,38 +56,39 @@ class Found:
 
     def single_url(self) -> str:
         """Return the URL of the result if there is exactly one, else an empty text."""
-        urls = [each.get_absolute_url() for each in self.jobs] + [each.get_absolute_url() for each in self.requests]
-        urls += [each.get_absolute_url() for each in self.services]
-        urls += [_jobs_url(cluster=each.name) for each in self.clusters]
-        urls += [each.url for each in self.errors]
-        urls += [reverse("archive:job", args=[each.pk]) for each, _ in self.scripts]
+        urls = [job.get_absolute_url() for job in self.jobs]
+        urls += [request.get_absolute_url() for request in self.requests]
+        urls += [service.get_absolute_url() for service in self.services]
+        urls += [_jobs_url(cluster=cluster.name) for cluster in self.clusters]
+        urls += [error.url for error in self.errors]
+        urls += [reverse("archive:job", args=[job.pk]) for job, _ in self.scripts]
         return urls[0] if len(urls) == 1 else ""
 
 
-def find(*, words: str, user: User, at: datetime) -> Found:
-    """Search by ids, hosts and users of jobs, words of scripts, names of known errors, services and clusters, requests.
+def find(*, query: str, user: User, at: datetime) -> Found:
+    """Search jobs, scripts, requests, known errors, services and clusters.
 
-    A request key, a job ID or the name of a service finds that alone; a host is found with or without its domain. Every
-    query is limited and uses an index.
+    Jobs are found by ID, host and user. A request key, a job ID or the name of a service returns only its own page; a
+    host is found with or without its domain. Every query is limited and uses an index.
     """
-    words = words.strip()
-    if not words:
+    query = query.strip()
+    if not query:
         return Found()
     requests = Request.objects.visible_to(user).select_related("experiment")
-    if exact := requests.filter(key__iexact=words).first():
+    if exact := requests.filter(key__iexact=query).first():
         return Found(requests=[exact])
-    if service := Service.objects.filter(Q(name__iexact=words) | Q(slug__iexact=words)).first():
+    if service := Service.objects.filter(Q(name__iexact=query) | Q(slug__iexact=query)).first():
         return Found(services=[service])
-    jobs, jobs_url = _jobs(words, user)
+    jobs, jobs_url = _jobs(query, user)
     if jobs and not jobs_url:
         return Found(jobs=jobs)
-    archived, scripts_url = _scripts(words, user, by_id=not jobs)
+    archived, scripts_url = _scripts(query, user, by_id=not jobs)
     return Found(
         jobs=jobs,
-        requests=list(requests.filter(title__icontains=words).order_by("-pk")[:SHOWN]),
-        services=list(Service.objects.filter(name__icontains=words)[:SHOWN]),
-        clusters=list(Cluster.objects.filter(name__iexact=words)),
-        errors=_errors(words, user, at),
+        requests=list(requests.filter(title__icontains=query).order_by("-pk")[:SHOWN]),
+        services=list(Service.objects.filter(name__icontains=query)[:SHOWN]),
+        clusters=list(Cluster.objects.filter(name__iexact=query)),
+        errors=_errors(query, user, at),
         scripts=archived,
         jobs_url=jobs_url,
         scripts_url=scripts_url,
@@ -98,48 +99,51 @@ def _jobs_url(**query: str) -> str:
     return f"{reverse('jobs:list')}?{urlencode(query)}"
 
 
-def _jobs(words: str, user: User) -> tuple[list[Job], str]:
-    """Return the jobs with this id, else tasks of the array, else the newest on the host or of the user.
+def _jobs(query: str, user: User) -> tuple[list[Job], str]:
+    """Return the jobs with this ID, else tasks of the array, else the newest on the host or of the user.
 
-    The URL is that of the list of all; empty for jobs with this id.
+    Also return the URL of the list of all of them; it is empty for jobs with this ID.
     """
     jobs = jobs_for_list(user)
-    if found := list(jobs.filter(job_id=words).order_by("-ended_at", "-pk")[:SHOWN]):
-        return found, ""
-    if found := list(jobs.filter(spool_id=words)[:SHOWN]):  # an array has any number of tasks: not sorted
-        return found, _jobs_url(job=words)
+    if with_id := list(jobs.filter(job_id=query).order_by("-ended_at", "-pk")[:SHOWN]):
+        return with_id, ""
+
+    if tasks := list(jobs.filter(spool_id=query)[:SHOWN]):  # an array has any number of tasks: not sorted
+        return tasks, _jobs_url(job=query)
+
     newest = jobs.order_by("-ended_at", "-pk")
-    if found := list(newest.filter(matches_host(words))[:SHOWN]):
-        return found, _jobs_url(host=words)
-    found = list(newest.filter(user=words)[:SHOWN])
-    return found, _jobs_url(user=words) if found else ""
+    if on_host := list(newest.filter(matches_host(query))[:SHOWN]):
+        return on_host, _jobs_url(host=query)
+
+    of_user = list(newest.filter(user=query)[:SHOWN])
+    return of_user, _jobs_url(user=query) if of_user else ""
 
 
-def _scripts(words: str, user: User, *, by_id: bool) -> tuple[list[tuple[ArchivedJob, list[Hit]]], str]:
+def _scripts(query: str, user: User, *, by_id: bool) -> tuple[list[tuple[ArchivedJob, list[Hit]]], str]:
     """Return the archived job with this id, else the newest with these words in their script; and the URL of all."""
     rows = archived_jobs(user).order_by("-submitted_at", "-pk")
-    if by_id and (same := list(rows.filter(job_id=words)[:SHOWN])):
+    if by_id and (same := list(rows.filter(job_id=query)[:SHOWN])):
         return [(row, []) for row in same], ""
-    search = Search(words=words)
+    search = Search(words=query)
     if not search.terms:
         return [], ""
-    url = f"{reverse('archive:jobs')}?{urlencode({'words': words})}"
+    url = f"{reverse('archive:jobs')}?{urlencode({'words': query})}"
     try:
-        found = find_scripts(rows, SHOWN, search=search).rows
-        hits = hits_in(found, search)
+        matching = find_scripts(rows, SHOWN, search=search).rows
+        hits = hits_in(matching, search)
     except TooWide:
         return [], url
-    return [(row, hits.get(row.script_id, [])) for row in found], url if found else ""
+    return [(row, hits.get(row.script_id, [])) for row in matching], url if matching else ""
 
 
-def _errors(words: str, user: User, at: datetime) -> list[Error]:
+def _errors(query: str, user: User, at: datetime) -> list[Error]:
     """Return the known errors with these words in their name, most failures first."""
-    if len(words) < SHORTEST_ERROR:
+    if len(query) < SHORTEST_ERROR:
         return []
     since = day_of(at - ERRORS_SINCE)
     totals = DailyCauseTotals.objects.visible_to(user).filter(day__gte=since)
-    rows: list[CauseRow] = failures_by_cause(totals.filter(cause__icontains=words))
-    named = KnownError.objects.filter(Q(pk__icontains=words) | Q(title__icontains=words))
+    rows: list[CauseRow] = failures_by_cause(totals.filter(cause__icontains=query))
+    named = KnownError.objects.filter(Q(pk__icontains=query) | Q(title__icontains=query))
     jobs = dict.fromkeys(named.values_list("pk", flat=True), 0)
     for row in rows:
         jobs[row.cause] = jobs.get(row.cause, 0) + row.jobs

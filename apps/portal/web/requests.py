@@ -34,50 +34,59 @@ def move_request(request: AuthenticatedRequest, key: str, verb: str) -> HttpResp
     """Make one move; problems show beside the form, a conflict as a message on the current request."""
     if verb not in SERVICES:
         raise Http404
-    wanted = request_or_404(request.user, key)
-    needed = any(step.reason_needed for step in transitions_from(wanted.state, Verb(verb)))
+    production_request = request_or_404(request.user, key)
+    needed = any(step.reason_needed for step in transitions_from(production_request.state, Verb(verb)))
     form = _form_of(verb)(request.POST, reason_needed=needed)
     if not form.is_valid():
-        return _page(request, wanted, asked=verb, form=form)
-    given = dict(form.cleaned_data)
-    if "successor" in given:
-        given["successor"] = Request.objects.visible_to(request.user).filter(key=given["successor"]).first()
+        return _page(request, production_request, asked=verb, form=form)
+
+    fields = dict(form.cleaned_data)
+    if "successor" in fields:
+        fields["successor"] = Request.objects.visible_to(request.user).filter(key=fields["successor"]).first()
     with show_errors(request, form):
-        SERVICES[Verb(verb)](request=wanted, by=request.user, at=timezone.now(), **given)
-        messages.success(request, move_message(wanted, verb))
+        SERVICES[Verb(verb)](request=production_request, by=request.user, at=timezone.now(), **fields)
+        messages.success(request, move_message(production_request, verb))
     if form.errors.keys() & form.fields.keys():
-        return _page(request, wanted, asked=verb, form=form)
+        return _page(request, production_request, asked=verb, form=form)
     if form.errors:  # in the content of the request
         return redirect(f"{reverse('production:request-edit', args=[key])}?check=1")
-    return redirect(wanted)
+    return redirect(production_request)
 
 
 @require_POST
 def prioritise(request: AuthenticatedRequest, key: str) -> HttpResponse:
-    wanted, form = request_or_404(request.user, key), PriorityForm(request.POST)
+    production_request = request_or_404(request.user, key)
+    form = PriorityForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
-            set_priority(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
-            messages.success(request, f"{wanted} has priority {wanted.level}.")
-    return _page(request, wanted, asked=PRIORITY, form=form) if form.errors else redirect(wanted)
+            set_priority(request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data)
+            messages.success(request, f"{production_request} has priority {production_request.level}.")
+    if form.errors:
+        return _page(request, production_request, asked=PRIORITY, form=form)
+    return redirect(production_request)
 
 
 @require_POST
 def reschedule_request(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Postpone the deadline, request a class, or both."""
-    wanted, form = request_or_404(request.user, key), RescheduleForm(request.POST)
+    production_request = request_or_404(request.user, key)
+    form = RescheduleForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
-            reschedule(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
-            asked = form.cleaned_data["requested_class"]
-            messages.success(request, f"{wanted} is rescheduled." + (f" Class {asked} is requested." if asked else ""))
-    return _page(request, wanted, asked=RESCHEDULE, form=form) if form.errors else redirect(wanted)
+            reschedule(request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data)
+            message = f"{production_request} is rescheduled."
+            if requested := form.cleaned_data["requested_class"]:
+                message += f" Class {requested} is requested."
+            messages.success(request, message)
+    if form.errors:
+        return _page(request, production_request, asked=RESCHEDULE, form=form)
+    return redirect(production_request)
 
 
-def _page(request: AuthenticatedRequest, wanted: Request, *, asked: str, form: Any = None) -> HttpResponse:
+def _page(request: AuthenticatedRequest, production_request: Request, *, asked: str, form: Any = None) -> HttpResponse:
     """Render the page with the open form; a submitted one with its problems."""
     checks = request.GET.get("checks") == "now"
-    page = request_page(request=wanted, user=request.user, at=timezone.now(), asked=asked, checks=checks)
+    page = request_page(request=production_request, user=request.user, at=timezone.now(), asked=asked, checks=checks)
     if form is None:
         return render(request, "portal/request.html", {**page, "form": _empty_form(page)})
     if page["step"] is None and not page["sets_priority"] and not page["reschedules"]:
@@ -88,17 +97,18 @@ def _page(request: AuthenticatedRequest, wanted: Request, *, asked: str, form: A
 
 
 def _empty_form(page: dict[str, Any]) -> ReasonForm | None:
-    wanted, step = page["object"], page["step"]
+    production_request = page["object"]
+    step = page["step"]
     if step is not None:
-        return _form_of(step.verb)(initial={"version": wanted.version}, reason_needed=step.reason_needed)
+        return _form_of(step.verb)(initial={"version": production_request.version}, reason_needed=step.reason_needed)
     if page["sets_priority"]:
-        asked = page["class_request"]
-        level = {"priority": wanted.priority, "priority_class": wanted.priority_class}
-        if asked is not None:
-            level["priority_class"] = asked.data["requested"]
-        return PriorityForm(initial={"version": wanted.version, **level})
+        class_request = page["class_request"]
+        level = {"priority": production_request.priority, "priority_class": production_request.priority_class}
+        if class_request is not None:
+            level["priority_class"] = class_request.data["requested"]
+        return PriorityForm(initial={"version": production_request.version, **level})
     if page["reschedules"]:
-        return RescheduleForm(initial={"version": wanted.version, "deadline": wanted.deadline})
+        return RescheduleForm(initial={"version": production_request.version, "deadline": production_request.deadline})
     return None
 
 

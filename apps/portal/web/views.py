@@ -29,24 +29,27 @@ def home(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    found = jobs_for_list(request.user).filter(pk=pk).first()
-    if found is None:
+    job = jobs_for_list(request.user).filter(pk=pk).first()
+    if job is None:
         return archived_or_404(request, pk)
-    context = job_page(job=found, user=request.user, at=timezone.now())
-    ending = found.state.replace("_", " ")  # "failed · exit 65", "failed · signal 11"
-    if found.signal or found.exit_code:
-        ending += f" · signal {found.signal}" if found.signal else f" · exit {found.exit_code}"
+
+    context = job_page(job=job, user=request.user, at=timezone.now())
+    ending = job.state.replace("_", " ")  # "failed · exit 65", "failed · signal 11"
+    if job.signal:
+        ending += f" · signal {job.signal}"
+    elif job.exit_code:
+        ending += f" · exit {job.exit_code}"
     return render(request, "portal/job.html", {**context, "job_ending": ending})
 
 
 @require_safe
 def search(request: AuthenticatedRequest) -> HttpResponse:
     """Show the results; redirect to a single one."""
-    words = request.GET.get("q", "")[:200]
-    found = find(words=words, user=request.user, at=timezone.now())
-    if not request.headers.get("HX-Request") and (url := found.single_url()):
+    query = request.GET.get("q", "")[:200]
+    results = find(query=query, user=request.user, at=timezone.now())
+    if not request.headers.get("HX-Request") and (url := results.single_url()):
         return redirect(url)
-    return render(request, "portal/find.html", {"words": words.strip(), "found": found})
+    return render(request, "portal/find.html", {"words": query.strip(), "found": results})
 
 
 @require_safe

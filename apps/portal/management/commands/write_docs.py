@@ -18,8 +18,8 @@ def event_table() -> Iterator[str]:
     yield "| kind | timeline | notification | who is notified |"
     yield "| --- | --- | --- | --- |"
     for kind in declared_kinds():
-        words = " / ".join([kind.words, *kind.words_for.values()])
-        yield f"| `{kind.name}` | {kind.did} | {words} | {_audiences(kind)} |"
+        phrases = " / ".join([kind.words, *kind.words_for.values()])
+        yield f"| `{kind.name}` | {kind.did} | {phrases} | {_audiences(kind)} |"
 
 
 def _audiences(kind: EventKind) -> str:
@@ -36,8 +36,10 @@ def group_table() -> Iterator[str]:
     yield "| group | events | mail, unless you choose otherwise |"
     yield "| --- | --- | --- |"
     for group in Group:
-        words = "; ".join(phrase for kind in declared_kinds() for phrase in _phrases(kind, group))
-        yield f"| {group.label.partition(':')[0]} | {words} | {DEFAULTS[Channel.MAIL, group].label} |"
+        phrases: list[str] = []
+        for kind in declared_kinds():
+            phrases += _phrases(kind, group)
+        yield f"| {group.label.partition(':')[0]} | {'; '.join(phrases)} | {DEFAULTS[Channel.MAIL, group].label} |"
 
 
 def _phrases(kind: EventKind, group: Group) -> Iterator[str]:
@@ -45,7 +47,8 @@ def _phrases(kind: EventKind, group: Group) -> Iterator[str]:
     names = [name for name in _notified(kind, group) if name != Audience.WATCHERS]
     if names:
         only = "" if Audience.REQUESTER in names else f" ({', '.join(names)})"
-        yield from (words + only for words in (kind.words, *kind.words_for.values()))
+        for phrase in (kind.words, *kind.words_for.values()):
+            yield phrase + only
 
 
 #: Writers of lines, by the page and the name in the markers `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
