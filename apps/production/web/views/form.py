@@ -114,7 +114,7 @@ def begun_with(workflow: Workflow, experiment: Experiment | None) -> RequestCont
 
 
 class FormPage:
-    """The form of a request (a new one without `wanted`) and the actions of its buttons."""
+    """The form of a request (a new one without `production_request`) and the actions of its buttons."""
 
     def __init__(
         self, request: AuthenticatedRequest, data: Any, workflow: Workflow, production_request: Request | None = None
