@@ -161,15 +161,15 @@ def catalogue_advice(hit: "Hit") -> str:
     return f"Catalogue advice for {hit.pattern.id}: {hit.pattern.advice}"
 
 
-def outage(found: "Outage") -> Wording:
+def outage(outage: "Outage") -> Wording:
     """Word an outage of a service that the job needed, or that its state is unknown."""
-    had = f"{found.service} had an outage while the job ran"
-    reason = had if found.overlap is Overlap.YES else f"State of {found.service} while the job ran is unknown"
-    return Wording(f"{reason}: {found.text}" if found.text else reason, f"{had}; no other cause found.")
+    had = f"{outage.service} had an outage while the job ran"
+    reason = had if outage.overlap is Overlap.YES else f"State of {outage.service} while the job ran is unknown"
+    return Wording(f"{reason}: {outage.text}" if outage.text else reason, f"{had}; no other cause found.")
 
 
-def outage_confirmed(found: "Outage", hit: "Hit") -> str:
-    return f"{found.service} had an outage while the job ran, confirmed by the log ({hit.pattern.id})."
+def outage_confirmed(outage: "Outage", hit: "Hit") -> str:
+    return f"{outage.service} had an outage while the job ran, confirmed by the log ({hit.pattern.id})."
 
 
 def partly_read(block: "Block", before_bytes: int) -> str:

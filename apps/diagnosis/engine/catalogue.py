@@ -179,13 +179,13 @@ class Catalogue:
         Patterns that use up the budget of time are left out from there on, which a reason says.
         """
         budget = ScanBudget()
-        found = Found(block.stream)
+        hits = Found(block.stream)
         matcher: Matcher = self._large if len(block.data) >= LARGE_BYTES else self._set
-        first = self._scan(facts, block, found, matcher, budget)
+        first = self._scan(facts, block, hits, matcher, budget)
         common = [index for index, count in first.items() if count >= HITS_PER_END and index not in budget.skipped]
         if common and not budget.is_stopped:
-            self._scan_back(facts, block, found, None if budget.skipped else matcher, common, budget)
-        return Findings(hits=found.in_order(), reasons=self._reasons(budget))
+            self._scan_back(facts, block, hits, None if budget.skipped else matcher, common, budget)
+        return Findings(hits=hits.in_order(), reasons=self._reasons(budget))
 
     def _reasons(self, budget: ScanBudget) -> tuple[Reason, ...]:
         """Return which known errors were not searched in all of a block; the log of the portal names them too."""
@@ -195,38 +195,38 @@ class Catalogue:
         log.warning("known errors are too slow for a log: %s", ", ".join(names))
         return (Reason(ReasonKind.CATALOGUE, wording.too_slow(names, stopped=budget.is_stopped)),)
 
-    def _scan(self, facts: JobFacts, block: Block, found: Found, matcher: Matcher, budget: ScanBudget) -> Counter[int]:
+    def _scan(self, facts: JobFacts, block: Block, hits: Found, matcher: Matcher, budget: ScanBudget) -> Counter[int]:
         """Collect the first hits of each pattern and count them.
 
         Once most patterns have theirs, RE2 searches the others alone: a log of nothing but errors is read fast.
         """
         seen: Counter[int] = Counter()
         patterns: Sequence[int] = range(len(self.patterns))
-        wanted = set(patterns).difference(index for index in self._particular if not self._applies(index, facts))
+        open_patterns = set(patterns).difference(index for index in self._particular if not self._applies(index, facts))
 
         def skip(begin: int, end: int) -> int:
             if not matcher.fast:  # it was replaced
                 return begin
             matches = matcher.match(block.data, begin, end)
             budget.was_slow(block.data, begin, end)
-            first = (first for place, first in matches.items() if place in wanted)
+            first = (first for place, first in matches.items() if place in open_patterns)
             return begin + min(first, default=end - begin + 1)
 
         for chunk in chunks(block, skip=skip if matcher.fast else None):
-            if not wanted or budget.is_stopped:
+            if not open_patterns or budget.is_stopped:
                 break
             for place, begin in matcher.match(chunk.text).items():
                 index = patterns[place]
-                if index in wanted:
-                    seen[index] += self._collect(facts, chunk, index, begin, found, HITS_PER_END - seen[index])
+                if index in open_patterns:
+                    seen[index] += self._collect(facts, chunk, index, begin, hits, HITS_PER_END - seen[index])
                     if seen[index] >= HITS_PER_END:
-                        wanted.discard(index)
+                        open_patterns.discard(index)
             is_slow = budget.was_slow(chunk.text, 0, len(chunk.text))
             if is_slow:
-                wanted.difference_update(budget.skip_slowest(self._regexes_of(patterns)))
-            has_few_left = 2 * len(wanted) < len(patterns) and chunk.left > REBUILD_BYTES and not matcher.fast
-            if wanted and (is_slow or has_few_left):
-                patterns = sorted(wanted)
+                open_patterns.difference_update(budget.skip_slowest(self._regexes_of(patterns)))
+            has_few_left = 2 * len(open_patterns) < len(patterns) and chunk.left > REBUILD_BYTES and not matcher.fast
+            if open_patterns and (is_slow or has_few_left):
+                patterns = sorted(open_patterns)
                 matcher = self._matcher(patterns)
         return seen
 
@@ -234,7 +234,7 @@ class Catalogue:
         self,
         facts: JobFacts,
         block: Block,
-        found: Found,
+        hits: Found,
         matcher: Matcher | None,
         common: Sequence[int],
         budget: ScanBudget,
@@ -246,21 +246,21 @@ class Catalogue:
         seen: Counter[int] = Counter()
         begin = max(0, len(block.data) - BACK_BYTES)
         for chunk in reversed(list(chunks(block, begin))):
-            wanted = [index for index in common if seen[index] < HITS_PER_END]
-            if not wanted:
+            open_patterns = [index for index in common if seen[index] < HITS_PER_END]
+            if not open_patterns:
                 return
             if budget.is_used_up():
                 budget.is_stopped = True
                 return
-            matching = matcher.match(chunk.text) if matcher else dict.fromkeys(wanted, 0)
-            for index in wanted:
+            matching = matcher.match(chunk.text) if matcher else dict.fromkeys(open_patterns, 0)
+            for index in open_patterns:
                 if index in matching:
                     seen[index] += self._collect(
-                        facts, chunk, index, matching[index], found, HITS_PER_END - seen[index], last=True
+                        facts, chunk, index, matching[index], hits, HITS_PER_END - seen[index], last=True
                     )
 
     def _collect(
-        self, facts: JobFacts, chunk: Chunk, index: int, begin: int, found: Found, room: int, *, last: bool = False
+        self, facts: JobFacts, chunk: Chunk, index: int, begin: int, hits: Found, room: int, *, last: bool = False
     ) -> int:
         """Keep at most `room` hits of a pattern in a chunk, the first or the last ones; return how many.
 
@@ -275,7 +275,7 @@ class Catalogue:
                 lines.append((start, line, match))
         for start, line, match in lines[-room:]:
             place, number = chunk.place_of(start)
-            found.add(place, index, self._hit(index, line, match, place, number, found.stream))
+            hits.add(place, index, self._hit(index, line, match, place, number, hits.stream))
         return min(len(lines), room)
 
     def _is_noise(self, line: bytes, facts: JobFacts) -> bool:

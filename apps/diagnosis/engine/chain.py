@@ -92,8 +92,8 @@ def _last_submission(block: Block) -> int:
     """Return where the log of the last of several submissions begins in a log of HTCondor; jobs of one are together."""
     if not has_events(block.data):
         return 0
-    clusters = [(found[1], found.start()) for found in _SUBMITTED.finditer(block.data)]
-    return next((start for cluster, start in clusters if cluster == clusters[-1][0]), 0)
+    submissions = [(event[1], event.start()) for event in _SUBMITTED.finditer(block.data)]
+    return next((start for cluster, start in submissions if cluster == submissions[-1][0]), 0)
 
 
 def one_reading(hits: Sequence[Hit]) -> list[Hit]:
@@ -136,7 +136,7 @@ def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
     for hit in reversed(standing):
         begin = hit.offset - block.offset
         worked = _work_between(block, begin, later) >= (WORK_LINES if chain or _is_weak(hit) else LAST_LINES)
-        closed = closed or (worked and any(_speaks(each) for each in chain))
+        closed = closed or (worked and any(_speaks(later_hit) for later_hit in chain))
         if closed:
             break
         if worked and not chain and not failed and not _is_strong(hit):
@@ -197,11 +197,12 @@ def _is_service(hit: Hit) -> bool:
 
 
 def _follows(hit: Hit, before: Sequence[Hit], chain: Sequence[Hit]) -> bool:
-    """Tell whether a hit is but the consequence of another: of one before it, or a removal of the limit it names."""
+    """Return whether a hit only follows from another: from one before it, or a removal from the limit exceeded."""
     if hit.pattern.id == "BATCH-REMOVED":
-        return any(each.pattern.category is Category.RESOURCE and each.pattern.role is Role.CAUSE for each in chain)
+        causes = [other.pattern for other in chain if other.pattern.role is Role.CAUSE]
+        return any(cause.category is Category.RESOURCE for cause in causes)
     if hit.pattern.id == "MISSING-FILE":  # what the killed process would have written
-        return any(each.pattern.id == "SHELL-KILLED" for each in before)
+        return any(other.pattern.id == "SHELL-KILLED" for other in before)
     if hit.pattern.id == "SLURM-CANCELLED":
         return any(other.pattern.id in _TASK_FAILED or other.pattern.service == "program" for other in before)
     return False

@@ -43,13 +43,21 @@ def _last_end(data: bytes) -> tuple[int, bytes] | None:
     """Return number and text of the event that ended or held the last job submitted; None while it goes on."""
     if not has_events(data):
         return None
-    events = [(int(found[1]), int(found[2]), int(found[3]), found[4]) for found in _EVENT.finditer(data)]
-    cluster = next((cluster for number, cluster, _, _ in reversed(events) if number == _SUBMITTED), None)
-    own = [(number, process, text) for number, of, process, text in events if of == cluster]
+    events = [
+        (int(event[1]), int(event[2]), int(event[3]), event[4])  # number, cluster, process, text
+        for event in _EVENT.finditer(data)
+    ]
+    submitted = next((cluster for number, cluster, _, _ in reversed(events) if number == _SUBMITTED), None)
+    own = [(number, process, text) for number, cluster, process, text in events if cluster == submitted]
     if len({process for _, process, _ in own}) != 1:
         return None
-    last = next(((n, text) for n, _, text in reversed(own) if n in {_EXECUTING, _TERMINATED, _HELD, _RELEASED}), None)
-    return last if last and last[0] in {_TERMINATED, _HELD} else None
+
+    for number, _, text in reversed(own):
+        if number in {_TERMINATED, _HELD}:
+            return number, text
+        if number in {_EXECUTING, _RELEASED}:
+            return None
+    return None
 
 
 def _told(facts: JobFacts, number: int, text: bytes) -> JobFacts:

@@ -62,17 +62,25 @@ def diagnose(
     """
     facts = with_events(facts, blocks)
     findings = [_classify(name, classifiers[name], facts, block) for block in blocks for name in sorted(classifiers)]
-    all_reasons = [*reasons, *(reason for finding in findings for reason in finding.reasons)]
+    surveys = surveys or {}
+
+    all_reasons = list(reasons)
+    for finding in findings:
+        all_reasons.extend(finding.reasons)
     for block in blocks:
-        before = (surveys or {}).get(block.stream, Survey())
+        before = surveys.get(block.stream, Survey())
         if not block.is_whole and not before.reaches(block):
             all_reasons.append(Reason(ReasonKind.LOG, wording.partly_read(block, before.read_bytes)))
-    all_reasons.extend(
-        Reason(ReasonKind.LOG, wording.BINARY) for block in blocks if is_binary(block.data[-SAMPLE_BYTES:])
-    )
-    early = [hit for before in (surveys or {}).values() for hit in before.hits]
-    found = early + [hit for finding in findings for hit in finding.hits]
-    hits = sorted(one_reading(found), key=lambda hit: (hit.stream, hit.offset, hit.pattern.id))
+    tails = (block.data[-SAMPLE_BYTES:] for block in blocks)
+    all_reasons.extend(Reason(ReasonKind.LOG, wording.BINARY) for tail in tails if is_binary(tail))
+
+    all_hits: list[Hit] = []
+    for before in surveys.values():
+        all_hits.extend(before.hits)
+    for finding in findings:
+        all_hits.extend(finding.hits)
+    hits = sorted(one_reading(all_hits), key=lambda hit: (hit.stream, hit.offset, hit.pattern.id))
+
     verdict = decide(facts, counted(facts, hits, blocks), outages=outages, reasons=all_reasons, searched=bool(blocks))
     return Diagnosis(verdict, tuple(hits))
 

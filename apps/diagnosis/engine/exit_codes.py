@@ -34,7 +34,7 @@ def read_exit_codes(text: str, name: str) -> tuple[ExitCode, ...]:
     rows = csv.DictReader(io.StringIO(text, newline=""))
     if tuple(rows.fieldnames or ()) != COLUMNS:
         raise ValueError(f"{name}, line 1: columns must be {','.join(COLUMNS)}")
-    found: dict[tuple[str, str, str, int], ExitCode] = {}
+    codes: dict[tuple[str, str, str, int], ExitCode] = {}
     for row in rows:
         try:
             code = ExitCode(
@@ -50,10 +50,10 @@ def read_exit_codes(text: str, name: str) -> tuple[ExitCode, ...]:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{name}, line {rows.line_num}: {error}") from None
-        if code.key in found:
+        if code.key in codes:
             raise ValueError(f"{name}, line {rows.line_num}: {code.kind} {code.number} appears twice")
-        found[code.key] = code
-    return tuple(found.values())
+        codes[code.key] = code
+    return tuple(codes.values())
 
 
 @cache
@@ -84,8 +84,8 @@ def meanings_of(facts: JobFacts, codes: Iterable[ExitCode]) -> list[ExitCode]:
     numbers = list(numbers_of(facts))
     if not numbers:
         return []
-    found = [code for code in codes if (code.kind, code.number) in numbers and _applies(code, facts)]
-    return sorted(found, key=lambda code: (_breadth(code), numbers.index((code.kind, code.number))))
+    meanings = [code for code in codes if (code.kind, code.number) in numbers and _applies(code, facts)]
+    return sorted(meanings, key=lambda code: (_breadth(code), numbers.index((code.kind, code.number))))
 
 
 def _breadth(code: ExitCode) -> int:
@@ -108,5 +108,5 @@ def program_ran(program: str, text: str) -> bool:
 
 def certain_meaning(facts: JobFacts) -> ExitCode | None:
     """Return what the job's code means where that is certain: the most specific meaning, if it is a certain one."""
-    found = meanings_of(facts, known_codes(facts))
-    return found[0] if found and found[0].certain else None
+    meanings = meanings_of(facts, known_codes(facts))
+    return meanings[0] if meanings and meanings[0].certain else None

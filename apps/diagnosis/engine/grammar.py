@@ -65,11 +65,11 @@ class Window:
         if cut:
             cut = block.data.find(b"\n", cut) + 1 or cut
         self._chunk = Chunk(block, LineNumbers(block), cut, len(block.data))
-        found = _last_candidates(candidate, matcher, self._chunk.text)
-        self._begin = found[0] if found else len(self._chunk.text)
-        self.lines = self._chunk.text[self._begin :].split(b"\n") if found else []
+        candidates = _last_candidates(candidate, matcher, self._chunk.text)
+        self._begin = candidates[0] if candidates else len(self._chunk.text)
+        self.lines = self._chunk.text[self._begin :].split(b"\n") if candidates else []
         self._starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
-        self.rows = [bisect_right(self._starts, start - self._begin) - 1 for start in found]
+        self.rows = [bisect_right(self._starts, start - self._begin) - 1 for start in candidates]
 
     def place_of(self, row: int) -> tuple[int, int | None]:
         """Return offset and number in the file of a line."""
@@ -78,14 +78,14 @@ class Window:
 
 def _last_candidates(candidate: re2._Regexp, matcher: Matcher, text: bytes) -> list[int]:
     """Return where the last lines begin that speak of an error, in order."""
-    found: list[int] = []
+    starts: list[int] = []
     end = len(text)
-    while end > 0 and len(found) < CANDIDATES:
+    while end > 0 and len(starts) < CANDIDATES:
         begin = text.rfind(b"\n", 0, end - _SLICE) + 1 if end > _SLICE else 0
         for first in matcher.match(text, begin, end).values() if matcher.fast else (0,):
-            found = [begin + start for start, _ in matching_lines(candidate, text[begin:end], first)] + found
+            starts = [begin + start for start, _ in matching_lines(candidate, text[begin:end], first)] + starts
         end = begin
-    return found[-CANDIDATES:]
+    return starts[-CANDIDATES:]
 
 
 class OwnLevels:
@@ -133,6 +133,7 @@ class Grammar:
             return Findings()
         last = window.rows[-1] + 40
         text = [line[: 2 * LINE_CHARACTERS].decode("utf-8", "replace") for line in window.lines[:last]]
+
         hits: list[Hit] = []
         done = -1
         for row in window.rows:
@@ -141,13 +142,13 @@ class Grammar:
             trace = trace_at(text, row)
             if trace:
                 done = trace.end - 1
-                said = _telling(trace.messages)
+                messages = _telling(trace.messages)
             else:
-                said = [Message(row, text[row])]
-            for message in said:
-                found = self._meaning(message, levels, in_trace=trace is not None)
-                if found:
-                    hits.append(_hit(found, window, message, block))
+                messages = [Message(row, text[row])]
+            for message in messages:
+                meaning = self._meaning(message, levels, in_trace=trace is not None)
+                if meaning:
+                    hits.append(_hit(meaning, window, message, block))
         return Findings(hits=tuple(_distinct(hits)))
 
     def _meaning(self, message: Message, levels: OwnLevels, *, in_trace: bool) -> Meaning | None:
@@ -156,18 +157,19 @@ class Grammar:
         quiet = line.level in QUIET_LEVELS and not in_trace
         if quiet and not _SIGNAL.search(line.message):
             return None
-        found = meanings_of(line.message)
-        if found is None:
+
+        meanings = meanings_of(line.message)
+        if meanings is None:
             return None
-        if found:
-            return min(found, key=lambda meaning: (WEIGHT[meaning.role], meaning.category is Category.UNKNOWN))
+        if meanings:
+            return min(meanings, key=lambda meaning: (WEIGHT[meaning.role], meaning.category is Category.UNKNOWN))
         if in_trace:
             kind = message.type.rpartition(".")[2] or "ERROR"
             return Meaning(f"UNCAUGHT-{kind}"[:64], Category.EXPERIMENT_CODE, "program", Role.SYMPTOM)
+
         loud = line.level in LOUD_LEVELS and not quiet and not _EMPTY.match(line.message)
-        if (loud or self._error_line.search(line.message.encode("latin-1", "replace"))) and not _NUMBERS.search(
-            line.message
-        ):
+        is_error = loud or self._error_line.search(line.message.encode("latin-1", "replace"))
+        if is_error and not _NUMBERS.search(line.message):
             return Meaning("ERROR-LINE", Category.EXPERIMENT_CODE, "program", Role.CONSEQUENCE)
         return None
 

@@ -82,13 +82,13 @@ class HyperscanMatcher:
             database, rest, others = self._compiled
         if not hasattr(self._own, "scratch"):  # no two threads may share one
             self._own.scratch = hyperscan.Scratch(database)
-        found = {rest[place]: 0 for place in others.match(data, begin, end)} if others else {}
+        begins = {rest[place]: 0 for place in others.match(data, begin, end)} if others else {}
         database.scan(
             memoryview(data)[begin:end],
-            match_event_handler=lambda place, _start, end, *_: found.setdefault(place, end) and None,
+            match_event_handler=lambda place, _start, end, *_: begins.setdefault(place, end) and None,
             scratch=self._own.scratch,
         )
-        return found
+        return begins
 
     @cached_property
     def _compiled(self) -> "tuple[hyperscan.Database, list[int], Re2Matcher | None]":

@@ -69,10 +69,10 @@ def meanings_of(message: str) -> list[Meaning] | None:
             if (code.scope, code.name, code.number) == (CodeScope.PROGRAM, ended["program"], int(ended["status"]))
             and code.category is not Category.UNKNOWN
         ]
-    found = [MEANINGS[index] for index in sorted(_MATCHER.Match(message.encode("latin-1", "replace")) or ())]
-    if any(meaning.role is Role.NOISE for meaning in found):
+    meanings = [MEANINGS[index] for index in sorted(_MATCHER.Match(message.encode("latin-1", "replace")) or ())]
+    if any(meaning.role is Role.NOISE for meaning in meanings):
         return None
-    return [about(meaning, message) for meaning in found]
+    return [about(meaning, message) for meaning in meanings]
 
 
 def about(meaning: Meaning, message: str) -> Meaning:

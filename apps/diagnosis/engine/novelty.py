@@ -55,13 +55,14 @@ def sample_of(blocks: Iterable[Block]) -> "Hashes":
     """Return the templates of the logs of one job, sorted; of a log with very many, the first ones."""
     import numpy as np
 
-    templates, found = Templates(), set[int]()
+    templates = Templates()
+    hashes: set[int] = set()
     for block in blocks:
         for line in clean(block.data).split(b"\n"):
-            found.add(templates.hash_of(line))
-            if len(found) > MOST_TEMPLATES:
+            hashes.add(templates.hash_of(line))
+            if len(hashes) > MOST_TEMPLATES:
                 break
-    return np.array(sorted(found - {0})[:MOST_TEMPLATES], np.uint64)
+    return np.array(sorted(hashes - {0})[:MOST_TEMPLATES], np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def novel_lines(block: Block, baseline: Baseline, *, most: int) -> list[NovelLin
     for row, template in rows:
         first.setdefault(template, row)
     starts = np.concatenate(([0], np.cumsum([len(line) + 1 for line in raw])))
-    found = [
+    novel = [
         NovelLine(
             offset=block.offset + cut + int(starts[row]),
             text=text_of(lines[row].strip()[:_TEXT_BYTES]),
@@ -135,4 +136,4 @@ def novel_lines(block: Block, baseline: Baseline, *, most: int) -> list[NovelLin
         )
         for template, row in first.items()
     ]
-    return sorted(found, key=lambda line: (not line.names_error, -line.offset))[:most]
+    return sorted(novel, key=lambda line: (not line.names_error, -line.offset))[:most]

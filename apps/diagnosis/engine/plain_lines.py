@@ -86,10 +86,11 @@ def is_binary(data: bytes) -> bool:
 def peel(text: str) -> Line:
     """Take the prefixes off a line; a message that is nothing but prefixes stays as it is."""
     text = text[:LINE_CHARACTERS].rstrip()
-    level, position = "", 0
-    if text.startswith("{") and (found := _MESSAGE.search(text)):
+    level = ""
+    position = 0
+    if text.startswith("{") and (json_message := _MESSAGE.search(text)):
         level = next((word for word in ("ERROR", "FATAL", "CRITICAL", "WARN", "INFO") if word in text.upper()), "")
-        text = found[1].replace("\\n", " ")
+        text = json_message[1].replace("\\n", " ")
     for _ in range(6):
         match = _PREFIXES.match(text, position)
         if not match or match.end() >= len(text):

@@ -43,15 +43,15 @@ class BoundedClassifier:
         if time.monotonic() < self._rests_until:
             raise BudgetExceeded("it exceeded its limits a short time ago")
         try:
-            found = POOL.call(_classify_with, self._make, facts, _end_of(block), seconds=PLUGIN_SECONDS)
+            answer = POOL.call(_classify_with, self._make, facts, _end_of(block), seconds=PLUGIN_SECONDS)
         except PoolBusy:
             raise
         except BudgetExceeded:
             self._rests_until = time.monotonic() + REST_SECONDS
             raise
-        if isinstance(found, Findings):
-            return found
-        raise RuntimeError(found)
+        if isinstance(answer, Findings):
+            return answer
+        raise RuntimeError(answer)
 
 
 def _end_of(block: Block) -> Block:

@@ -122,7 +122,10 @@ def parse_state(text: str) -> tuple[JobState, str]:
     """
     word, _, by = text.strip().partition(" by ")
     name = word.lower().replace(" ", "_")
-    found = [state for state in JobState if state == name or (name.endswith("+") and state.startswith(name[:-1]))]
-    if len(found) != 1:
+    if name.endswith("+"):
+        states = [state for state in JobState if state == name or state.startswith(name[:-1])]
+    else:
+        states = [state for state in JobState if state == name]
+    if len(states) != 1:
         raise ValueError(f"Unknown state {text!r}. Known states: {', '.join(state.name for state in JobState)}.")
-    return found[0], by.strip()
+    return states[0], by.strip()

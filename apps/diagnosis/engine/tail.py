@@ -239,16 +239,16 @@ def _line_number(descriptor: int, offset: int, size: int) -> int | None:
 
 def lines_of(block: Block) -> list[LogLine]:
     """Return the lines of a block as text."""
-    found = []
+    lines = []
     offset = block.offset
     pieces = block.data.split(b"\n")
     if pieces[-1] == b"":
         pieces.pop()
     for row, piece in enumerate(pieces):
         number = None if block.first_line is None else block.first_line + row
-        found.append(LogLine(offset, number, _display_text(piece)))
+        lines.append(LogLine(offset, number, _display_text(piece)))
         offset += len(piece) + 1
-    return found
+    return lines
 
 
 def _display_text(line: bytes) -> str:

@@ -71,10 +71,10 @@ def _python(lines: Sequence[str], row: int) -> Trace:
     frame, end = "", row + 1
     while end < min(len(lines), row + TRACE_LINES):
         text = lines[end]
-        found = _FRAME.search(text)
-        if found:
-            if not frame or not any(part in found["file"] for part in _LIBRARIES):
-                frame = f"{found['file'].rpartition('/')[2]}:{found['line']}"
+        source_line = _FRAME.search(text)
+        if source_line:
+            if not frame or not any(part in source_line["file"] for part in _LIBRARIES):
+                frame = f"{source_line['file'].rpartition('/')[2]}:{source_line['line']}"
             end += 1
             continue
         body = text if indent is not None else peel(text).message
@@ -98,7 +98,7 @@ def _python(lines: Sequence[str], row: int) -> Trace:
 def _chained(lines: Sequence[str], row: int) -> int | None:
     """Return the row of the next traceback if it belongs to the one whose message is at `row`."""
     for at in range(row + 1, min(len(lines), row + 12)):
-        if any(words in lines[at] for words in _CHAINED):
+        if any(phrase in lines[at] for phrase in _CHAINED):
             for header in range(at + 1, min(len(lines), at + 6)):
                 if _PYTHON in lines[header]:
                     return header
@@ -150,15 +150,15 @@ def _unmarked(line: str) -> str:
     return line.strip().strip(_MATLAB_MARKS)
 
 
-def _place(found: re.Match[str]) -> str:
-    return f"{found['where']}:{found['line']}" if found["line"] else found["where"]
+def _place(match: re.Match[str]) -> str:
+    return f"{match['where']}:{match['line']}" if match["line"] else match["where"]
 
 
 def _terminate(lines: Sequence[str], row: int) -> Trace:
-    """Read what C++ says of an exception that nobody caught."""
+    """Read the message of a C++ exception that was not caught."""
     for at in range(row, min(len(lines), row + 4)):
-        _, found, text = lines[at].partition("what():")
-        if found:
+        _, marker, text = lines[at].partition("what():")
+        if marker:
             return Trace(at + 1, (Message(at, text.strip() or lines[at].strip()),))
     return Trace(row + 1, (Message(row, peel(lines[row]).message),))
 

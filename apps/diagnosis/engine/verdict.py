@@ -6,6 +6,7 @@ generic errors; any other killing signal; symptoms, then consequences; outages o
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from apps.clusters.schedulers.base import JobState
 from apps.diagnosis import wording
@@ -215,7 +216,7 @@ def _further_hits(decision: Candidate, ranked: Sequence[Hit]) -> list[Hit]:
         kinds.add(kind)
     seen = {masked(hit) for hit in shown}
     further: list[Hit] = []
-    for _, hit in sorted(zip(places, ranked, strict=True), key=lambda each: each[0]):
+    for _, hit in sorted(zip(places, ranked, strict=True), key=itemgetter(0)):
         if len(further) == SHOWN_HITS - 1:
             break
         if (line := masked(hit)) not in seen:
@@ -232,7 +233,8 @@ def _other_reasons(
     Services without an outage are left out; those of unknown state come last.
     """
     out = [outage for outage in outages if outage.overlap is Overlap.YES]
-    yield from (_outage_reason(outage) for outage in sorted(out, key=lambda each: each.service != decision.service))
+    out.sort(key=lambda outage: outage.service != decision.service)
+    yield from (_outage_reason(outage) for outage in out)
     yield _end_state(facts)
     for fact in (facts_of.deciding_state(facts), facts_of.killed_by(facts), facts_of.known_exit_code(facts)):
         if fact:
