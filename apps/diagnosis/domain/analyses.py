@@ -136,12 +136,15 @@ def analyse(harvest: LogHarvest, context: Context, at: datetime) -> Outcome:
             raise RuntimeError(f"log analysis was interrupted {ATTEMPTS} times")
         paths = locate_logs(job=job, at=at)
         paths += [(stream, "") for stream in context.posted[job.pk] if stream not in dict(paths)]
-        read = [_read(harvest, context, stream, path) for stream, path in paths]
-        errors = [one.error for one in read if one.error and not isinstance(one.error, LogRefused | LogOverwritten)]
-        if errors and job.started_at and harvest.attempts <= len(BACK_OFF_SECONDS):
+        results = [_read(harvest, context, stream, path) for stream, path in paths]
+
+        errors = [result.error for result in results if result.error]
+        temporary = [error for error in errors if not isinstance(error, LogRefused | LogOverwritten)]
+        if temporary and job.started_at and harvest.attempts <= len(BACK_OFF_SECONDS):
             wait = BACK_OFF_SECONDS[harvest.attempts - 1]
-            return Outcome(harvest, HarvestState.QUEUED, _joined(errors), wait_seconds=wait)
-        return _concluded(harvest, context, read)
+            return Outcome(harvest, HarvestState.QUEUED, _joined(temporary), wait_seconds=wait)
+
+        return _concluded(harvest, context, results)
     except DatabaseError:
         raise
     except Exception as error:  # a log that breaks the reader must not be retried forever
@@ -153,28 +156,30 @@ def analyse_whole(harvest: LogHarvest, at: datetime) -> Outcome | None:
     """Look through all of the large logs of a finished harvest and judge again; None if there is nothing to add."""
     context = Context.of([harvest.job])
     paths = locate_logs(job=harvest.job, at=at)
-    read = [_read(harvest, context, stream, path, whole=True) for stream, path in paths]
-    if any(one.error for one in read) or not any(one.before for one in read):
+    results = [_read(harvest, context, stream, path, whole=True) for stream, path in paths]
+    if any(result.error for result in results) or not any(result.before for result in results):
         return None  # what is stored was read when all logs were there
-    return _concluded(harvest, context, read)
+    return _concluded(harvest, context, results)
 
 
 def failure(harvest: LogHarvest, error: Exception) -> Outcome:
     """Return the outcome of a harvest that broke: a verdict from the scheduler's facts alone."""
     reasons = [Reason(ReasonKind.LOG, wording.ANALYSIS_FAILED)]
-    found = diagnose(facts_of(harvest.job), [], classifiers={}, reasons=reasons)
+    diagnosis = diagnose(facts_of(harvest.job), [], classifiers={}, reasons=reasons)
     message = clean_text(f"{type(error).__name__}: {error}", 2000)
-    decision = Decision.of(harvest.job, found.verdict, [])
+    decision = Decision.of(harvest.job, diagnosis.verdict, [])
     return Outcome(harvest, HarvestState.FAILED, message, decision=decision)
 
 
 def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, whole: bool = False) -> ReadResult:
-    """Read a log; if that fails what the job posted of it, or what was stored of it.
+    """Read a log; if that fails, what the job posted of it or what was stored of it.
 
     Nothing is read of a log that the portal may no longer read.
-    Of a log beyond 64 MB the end is read, and the beginning or, with `whole`, all of it is looked through.
+    Of a log larger than 64 MB the end is read; what precedes it is surveyed from the beginning, all of it with `whole`.
     """
-    job, before, change = harvest.job, None, ""
+    job = harvest.job
+    before = None
+    change = ""
     posted = context.posted[job.pk].get(stream)
     try:
         if not path:
@@ -197,8 +202,8 @@ def _read(harvest: LogHarvest, context: Context, stream: Stream, path: str, *, w
         excerpt = harvest.excerpts.filter(stream=stream, path=path).first()
         if excerpt is None or isinstance(error, LogRefused):
             return ReadResult(stream, path, error=error)
-        words = wording.log_read_before(harvest.harvested_at)
-        return ReadResult(stream, path, block=block_of(excerpt), error=error, change=words, excerpt=excerpt)
+        change = wording.log_read_before(harvest.harvested_at)
+        return ReadResult(stream, path, block=block_of(excerpt), error=error, change=change, excerpt=excerpt)
     return ReadResult(stream, path, block=block, before=before, change=change)
 
 
@@ -261,16 +266,18 @@ def _has_evidence_before_excerpts(harvest: LogHarvest, read: Sequence[ReadResult
     )
 
 
-def _state_of(read: Sequence[ReadResult]) -> HarvestState:
-    if any(one.block for one in read):
+def _state_of(results: Sequence[ReadResult]) -> HarvestState:
+    if any(result.block for result in results):
         return HarvestState.DONE
-    kinds = [type(one.error) for one in read]
+    kinds = [type(result.error) for result in results]
     if LogRefused in kinds:
         return HarvestState.PATH_NOT_ALLOWED
-    return HarvestState.LOG_NOT_FOUND if all(issubclass(kind, LogMissing) for kind in kinds) else HarvestState.FAILED
+    if all(issubclass(kind, LogMissing) for kind in kinds):
+        return HarvestState.LOG_NOT_FOUND
+    return HarvestState.FAILED
 
 
-def evidence_of(harvest: LogHarvest, found: Diagnosis) -> list[Evidence]:
+def evidence_of(harvest: LogHarvest, diagnosis: Diagnosis) -> list[Evidence]:
     """Return the known errors found as unsaved rows."""
     return [
         Evidence(
@@ -284,5 +291,5 @@ def evidence_of(harvest: LogHarvest, found: Diagnosis) -> list[Evidence]:
             offset=hit.offset,
             text=starred_text(hit.text),
         )
-        for hit in found.hits[:EVIDENCE_LIMIT]
+        for hit in diagnosis.hits[:EVIDENCE_LIMIT]
     ]

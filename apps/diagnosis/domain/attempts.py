@@ -90,7 +90,7 @@ def _paths(job: Job) -> list[str]:
 def _markers(descriptor: int) -> list[tuple[datetime, int]]:
     """Return time and end of each marker, in order of the file; of a very large log those in its last 64 MB."""
     block = read_back(descriptor, budget_bytes=WHOLE_BYTES)
-    return [(_time(found[1].decode()), block.offset + found.end()) for found in _MARKER.finditer(block.data)]
+    return [(_time(marker[1].decode()), block.offset + marker.end()) for marker in _MARKER.finditer(block.data)]
 
 
 def _time(text: str) -> datetime:
@@ -136,8 +136,8 @@ def attempts_of(job: Job) -> list[Job]:
 
 def attempts_by_job(jobs: Sequence[Job]) -> dict[int, list[Job]]:
     """Return all attempts of each of these jobs, in order, by id of the job, in one query."""
-    found = _attempts({_key(job) for job in jobs})
-    return {job.pk: found[_key(job)] for job in jobs}
+    by_key = _attempts({_key(job) for job in jobs})
+    return {job.pk: by_key[_key(job)] for job in jobs}
 
 
 @transaction.atomic

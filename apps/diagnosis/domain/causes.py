@@ -103,16 +103,18 @@ FROM {CauseTotals._meta.db_table} WHERE hour >= %s AND hour < %s GROUP BY {", ".
 
 @transaction.atomic
 def recount_hours(*, day: datetime, hours: Iterable[datetime]) -> set[int]:
-    """Recount hours of a UTC day and sum the day, and remove the notes that were there before; return failure groups.
+    """Recount marked hours of a UTC day, remove their marks and sum the day; return the failure groups concerned.
 
     An hour whose jobs are archived and dropped keeps its totals.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_DAY_LOCK, int(day.timestamp()) // 86_400])
-        found = {group for hour in hours for group in _recount_hour(hour)}
+        groups: set[int] = set()
+        for hour in hours:
+            groups.update(_recount_hour(hour))
         DailyCauseTotals.objects.filter(day=day).delete()
         cursor.execute(_SUMMED, [day, day, day + _DAY])
-    return found
+    return groups
 
 
 def _recount_hour(hour: datetime) -> set[int]:

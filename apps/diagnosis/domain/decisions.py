@@ -57,14 +57,19 @@ def store_verdicts(decisions: Sequence[Decision], *, at: datetime) -> None:
     jobs = [decision.job for decision in decisions]
     rows = Verdict.objects.select_for_update().filter(job__in=jobs).order_by("pk")
     before = {row.job_id: row for row in rows}
-    attempts, version = attempts_by_job(jobs), current().version
-    verdicts = [_verdict(each, before.get(each.job.pk), attempts[each.job.pk], version, at) for each in decisions]
-    failures = [
-        Failure(verdict, title_of(decision.verdict, verdict.message), decision.line)
-        for verdict, decision in zip(verdicts, decisions, strict=True)
-    ]
+    attempts = attempts_by_job(jobs)
+    version = current().version
+
+    verdicts: list[Verdict] = []
+    failures: list[Failure] = []
+    for decision in decisions:
+        pk = decision.job.pk
+        verdict = _verdict(decision, before.get(pk), attempts[pk], version, at)
+        verdicts.append(verdict)
+        failures.append(Failure(verdict, title_of(decision.verdict, verdict.message), decision.line))
     for verdict, group in zip(verdicts, groups_for(failures, at=at), strict=True):
         verdict.group = group
+
     Verdict.objects.bulk_create(verdicts, update_conflicts=True, unique_fields=["job"], update_fields=_STORED)
     mark_dirty(hour_of(row.ended_at) for row in (*verdicts, *before.values()))
     publish_all(events=[_event(row, before.get(row.job_id), at) for row in verdicts if _differs(row, before)])

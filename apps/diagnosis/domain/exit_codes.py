@@ -64,13 +64,13 @@ def codes_of(numbers: Iterable[tuple[CodeKind, int]]) -> tuple[ExitCode, ...]:
 
     Those of experiments that the portal does not know are left out.
     """
-    wanted = Q()
+    any_number = Q()
     for kind, number in numbers:
-        wanted |= Q(kind=kind, number=number)
-    if not wanted:
+        any_number |= Q(kind=kind, number=number)
+    if not any_number:
         return ()
     ours = Exists(Experiment.objects.filter(key__iexact=OuterRef("name")))
-    rows = ExitCodeMeaning.objects.filter(wanted, ~Q(scope=CodeScope.EXPERIMENT) | Q(ours), enabled=True)
+    rows = ExitCodeMeaning.objects.filter(any_number, ~Q(scope=CodeScope.EXPERIMENT) | Q(ours), enabled=True)
     return tuple(_code(row) for row in rows)
 
 
@@ -114,23 +114,33 @@ def explanation_of(facts: JobFacts, *, read_text: Callable[[], str]) -> Explanat
 
 
 def words_of(values: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
-    """Return words for values of the statistics, by dimension and value.
+    """Return the meanings of values of the statistics, by dimension and value.
 
-    What a convention says is said; else, if several scopes use the number, each with its name. What a program means
-    is left out: the jobs of a row may have run others.
+    The meaning by convention comes first; otherwise, if several scopes use the number, each is named. Meanings in a
+    program are left out: the jobs of a row may have run other programs.
     """
-    numbers = [
-        (kind, int(text))
-        for dimension, kind in KIND_OF.items()
-        for text in values.get(dimension, ())
-        if text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 10 and text != "0"
-    ]
-    found: dict[tuple[CodeKind, int], list[ExitCode]] = {}
-    for code in codes_of(numbers):
-        found.setdefault((code.kind, code.number), []).append(code)
+    numbers: list[tuple[CodeKind, int]] = []
+    for dimension, kind in KIND_OF.items():
+        texts = values.get(dimension, ())
+        numbers.extend((kind, int(text)) for text in texts if _is_code(text))
+
     dimensions = {kind: dimension for dimension, kind in KIND_OF.items()}
-    words = {(dimensions[kind], str(number)): _words(codes) for (kind, number), codes in found.items()}
-    return {place: text for place, text in words.items() if text}
+    meanings: dict[tuple[str, str], str] = {}
+    for (kind, number), codes in _by_number(codes_of(numbers)).items():
+        if meaning := _words(codes):
+            meanings[dimensions[kind], str(number)] = meaning
+    return meanings
+
+
+def _is_code(text: str) -> bool:
+    return text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 10 and text != "0"
+
+
+def _by_number(codes: Iterable[ExitCode]) -> dict[tuple[CodeKind, int], list[ExitCode]]:
+    by_number: dict[tuple[CodeKind, int], list[ExitCode]] = {}
+    for code in codes:
+        by_number.setdefault((code.kind, code.number), []).append(code)
+    return by_number
 
 
 def _words(codes: Sequence[ExitCode]) -> str:
@@ -159,15 +169,17 @@ def failures_by_code(user: User, *, at: datetime) -> list[CodeFigures]:
 
     until = at.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     filters = {"state": (NOT_COMPLETED,)}
-    found: list[tuple[CodeKind, int, Row, str]] = []
+    failures: list[tuple[CodeKind, int, Row, str]] = []
     for dimension, kind in KIND_OF.items():
         question = Question(MEASURES["jobs"], (dimension,), until - timedelta(days=DAYS), until, filters)
         for row in Explorer(user).answer(question, limit=MOST_CODES).rows:
             text = row.key[dimension]
             if text.removeprefix("-").isdecimal() and text != "0":
-                found.append((kind, int(text), row, job_list_query(question, row)))
-    codes: dict[tuple[CodeKind, int], list[ExitCode]] = {}
-    for code in codes_of((kind, number) for kind, number, _, _ in found):
-        codes.setdefault((code.kind, code.number), []).append(code)
-    figures = [CodeFigures(*each, tuple(codes.get(each[:2], ()))) for each in found]
-    return sorted(figures, key=lambda each: (-each.row.jobs, each.kind, each.number))
+                failures.append((kind, int(text), row, job_list_query(question, row)))
+
+    codes = _by_number(codes_of((kind, number) for kind, number, _, _ in failures))
+    figures = [
+        CodeFigures(kind, number, row, query, tuple(codes.get((kind, number), ())))
+        for kind, number, row, query in failures
+    ]
+    return sorted(figures, key=lambda code: (-code.row.jobs, code.kind, code.number))

@@ -71,24 +71,26 @@ class Experience:
 
 
 def experience_of(verdict: Verdict, *, user: User, at: datetime, with_itself: bool = False) -> Experience | None:
-    """Return what the earlier cases of a verdict's symptom came to; None without a case that says anything.
+    """Return how earlier cases of a verdict's symptom ended; None if no case is informative.
 
     Two queries, of at most 500 cases. `with_itself` counts the verdict's own job, too: for the page of its group.
     """
     if not verdict.symptom:
         return None
     rows = Verdict.objects.visible_to(user).filter(symptom=verdict.symptom, ended_at__gte=at - PERIOD)
-    rows = rows if with_itself else rows.exclude(pk=verdict.pk)
+    if not with_itself:
+        rows = rows.exclude(pk=verdict.pk)
     fields = ("verdict", "overridden_at", "later_state", "group")
     cases = list(rows.order_by("-ended_at").values_list(*fields)[:CASES])
+
     corrected = Counter(VerdictKind(kind) for kind, overridden_at, _, _ in cases if overridden_at)
     retried = [later for _, _, later, _ in cases if later]
     ids = {group for *_, group in cases if group}
     groups = FailureGroup.objects.filter(pk__in=ids, status__in=CONFIRMED).order_by("-status_at")[:3]
-    found = Experience(
+    experience = Experience(
         len(cases), len(retried), retried.count(JobState.COMPLETED), tuple(corrected.most_common()), tuple(groups)
     )
-    return found if found.retried or found.corrected or found.groups else None
+    return experience if experience.retried or experience.corrected or experience.groups else None
 
 
 def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorChange | None:
@@ -141,5 +143,5 @@ def propose_from_corrections(*, verdict: Verdict, at: datetime) -> KnownErrorCha
 
 
 def _example_of(message: str) -> str:
-    """Return a line that a masked one could be: proposals are for everybody, and show no value of a log."""
-    return re.sub(r"<(time|id|hex|path|n)>", lambda found: _EXAMPLES[found[1]], message)
+    """Return a line that a masked one could stand for: everyone sees proposals, so they show no value of a log."""
+    return re.sub(r"<(time|id|hex|path|n)>", lambda placeholder: _EXAMPLES[placeholder[1]], message)

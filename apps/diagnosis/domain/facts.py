@@ -124,11 +124,12 @@ def outages_during_jobs(jobs: Sequence[Job]) -> dict[int, list[Outage]]:
         for job in jobs
         if job.started_at
     }
-    by_job = {
-        pk: [Outage(each.service.slug, Overlap(each.overlap), _outage_text(each.intervals)) for each in outages]
-        for pk, outages in zip(ran, outages_of_each(list(ran.values())), strict=True)
-    }
-    return {job.pk: by_job.get(job.pk, []) for job in jobs}
+    by_job: dict[int, list[Outage]] = {job.pk: [] for job in jobs}
+    for pk, outages in zip(ran, outages_of_each(list(ran.values())), strict=True):
+        for outage in outages:
+            text = _outage_text(outage.intervals)
+            by_job[pk].append(Outage(outage.service.slug, Overlap(outage.overlap), text))
+    return by_job
 
 
 def _outage_text(spans: Iterable[StateSpan]) -> str:

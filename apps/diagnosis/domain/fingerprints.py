@@ -54,7 +54,7 @@ def symptom_of(cause: str, message: str, frame: str) -> str:
 
 def mask(line: str) -> str:
     """Replace what differs between jobs: times, IDs, addresses, paths, numbers."""
-    return _VARIES.sub(lambda found: f"<{found.lastgroup}>", line[:2000]).strip()[:LINE_CHARACTERS]
+    return _VARIES.sub(lambda match: f"<{match.lastgroup}>", line[:2000]).strip()[:LINE_CHARACTERS]
 
 
 def message_of(decided: Verdict, line: str) -> str:

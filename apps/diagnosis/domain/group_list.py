@@ -91,8 +91,12 @@ def group_rows(totals: Sequence[QuerySet[Any]]) -> list[GroupRow]:
     sums: dict[int, list[int]] = {}
     for part in totals:
         figures = part.exclude(group=None).order_by().values_list("group")
-        for group, *found in figures.annotate(Sum("jobs"), Sum("succeeded"), Sum("core_seconds")):
-            sums[group] = [*map(add, sums[group], found)] if group in sums else found
+        for group, *counts in figures.annotate(Sum("jobs"), Sum("succeeded"), Sum("core_seconds")):
+            if group in sums:
+                sums[group] = list(map(add, sums[group], counts))
+            else:
+                sums[group] = counts
+
     groups = rows_where_any(FailureGroup, _COLUMNS, "id", list(sums))
     rows = [GroupRow(*columns, *sums[columns[0]]) for columns in groups]
     return sorted(rows, key=lambda row: (_SECTIONS.index(row.section), -row.open, -row.jobs, row.pk))
@@ -100,13 +104,16 @@ def group_rows(totals: Sequence[QuerySet[Any]]) -> list[GroupRow]:
 
 def sections_of(rows: list[GroupRow], shown: Iterable[GroupRow]) -> list[Section]:
     """Divide the rows of a page into sections, with the totals of all rows."""
-    shown, found = list(shown), []
+    shown = list(shown)
+    sections = []
     for section in GroupSection:
-        mine, here = ([row for row in some if row.section is section] for some in (rows, shown))
-        if here:
-            sums = sum(row.jobs for row in mine), sum(row.core_seconds for row in mine)
-            found.append(Section(section.label, here, len(mine), *sums))
-    return found
+        rows_on_page = [row for row in shown if row.section is section]
+        if rows_on_page:
+            all_rows = [row for row in rows if row.section is section]
+            jobs = sum(row.jobs for row in all_rows)
+            core_seconds = sum(row.core_seconds for row in all_rows)
+            sections.append(Section(section.label, rows_on_page, len(all_rows), jobs, core_seconds))
+    return sections
 
 
 def add_waits(rows: Iterable[GroupRow], at: datetime) -> None:
@@ -152,19 +159,23 @@ def facets_of(
         for *values, jobs in part.order_by().values_list(*counts).annotate(n=Sum("jobs")):
             for value, counted in zip(values, counts.values(), strict=True):
                 counted[value] += jobs
+
     names: dict[str, dict[Any, str]] = {
         "experiment": dict(Experiment.objects.filter(pk__in=counts["experiment"]).values_list("pk", "key")),
         "cluster": dict(Cluster.objects.filter(pk__in=counts["cluster"]).values_list("pk", "name")),
     }
-    found = []
+    facets = []
     for parameter, counted in counts.items():
-        named = [(names.get(parameter, {}).get(value, value), jobs) for value, jobs in counted.items() if value]
+        names_of_values = names.get(parameter, {})
+        named = [(names_of_values.get(value, value), jobs) for value, jobs in counted.items() if value]
         most_first = sorted(named, key=lambda item: (-item[1], item[0]))
-        found.append((parameter.capitalize(), parameter, most_first[:FACET_VALUES]))
+        facets.append((parameter.capitalize(), parameter, most_first[:FACET_VALUES]))
+
     statuses: dict[str, int] = dict.fromkeys(GroupStatus.values, 0)
     for row in rows:
         statuses[row.status] += 1
-    return [*found, ("Groups by status", "status", [(value, n) for value, n in statuses.items() if n])]
+    facets.append(("Groups by status", "status", [(value, n) for value, n in statuses.items() if n]))
+    return facets
 
 
 def in_view(rows: Iterable[GroupRow], view: str, user: User, *, since: datetime) -> list[GroupRow]:

@@ -56,16 +56,23 @@ def groups_for(failures: Sequence[Failure], *, at: datetime) -> list[FailureGrou
     none: they repeat a failure that is known.
     """
     blamed = _open_blamed(failures)
-    found = [_blamed_for(failure.verdict, blamed) for failure in failures]
+    blamed_groups = [_blamed_for(failure.verdict, blamed) for failure in failures]
     digests = [_digest(failure.verdict) for failure in failures]
-    wanted = {
-        digest: each for digest, each, group in zip(digests, failures, found, strict=True) if digest and not group
-    }
-    rows = FailureGroup.objects.filter(fingerprint__in=wanted).only("fingerprint") if wanted else ()
+
+    in_order = zip(digests, failures, blamed_groups, strict=True)
+    by_digest = {digest: failure for digest, failure, group in in_order if digest and not group}
+    rows = FailureGroup.objects.filter(fingerprint__in=by_digest).only("fingerprint") if by_digest else ()
     known = {group.fingerprint: group for group in rows}
-    for digest in sorted(wanted.keys() - known.keys()):  # in order, so that two transactions never wait for each other
-        known[digest] = _created(digest, wanted[digest], at)
-    return [(group or known[digest]) if digest else None for group, digest in zip(found, digests, strict=True)]
+    for digest in sorted(by_digest.keys() - known.keys()):  # in order: two transactions never wait for each other
+        known[digest] = _created(digest, by_digest[digest], at)
+
+    groups: list[FailureGroup | None] = []
+    for digest, group in zip(digests, blamed_groups, strict=True):
+        if digest:
+            groups.append(group or known[digest])
+        else:
+            groups.append(None)
+    return groups
 
 
 def _digest(verdict: Verdict) -> str:
@@ -76,27 +83,30 @@ def _digest(verdict: Verdict) -> str:
 def _suspects(verdict: Verdict) -> list[Blamed]:
     """Return the host and the release that may be to blame for a verdict of this kind, the host first."""
     job = verdict.job
-    found: list[Blamed] = []
+    suspects: list[Blamed] = []
     if verdict.verdict in HOST_VERDICTS and job.host:
-        found.append((GroupKind.HOST, job.cluster_id, job.host.partition(".")[0]))
+        suspects.append((GroupKind.HOST, job.cluster_id, job.host.partition(".")[0]))
     if verdict.verdict in RELEASE_VERDICTS and job.release and not job.stage.endswith(DEBUG_STAGE):
-        found.append((GroupKind.RELEASE, job.experiment_id, job.release))
-    return found
+        suspects.append((GroupKind.RELEASE, job.experiment_id, job.release))
+    return suspects
 
 
 def _open_blamed(failures: Sequence[Failure]) -> dict[Blamed, FailureGroup]:
     """Return the open groups of the hosts and releases of these failures."""
     suspects = {suspect for failure in failures for suspect in _suspects(failure.verdict)}
-    names = {kind: {name for each, _, name in suspects if each == kind} for kind in GroupKind}
-    any_of = Q(host__in=names[GroupKind.HOST], kind=GroupKind.HOST)
-    any_of |= Q(release__in=names[GroupKind.RELEASE], kind=GroupKind.RELEASE)
-    rows = FailureGroup.objects.filter(any_of).exclude(status__in=CLOSED).order_by("-pk") if suspects else ()
-    return {
-        (GroupKind(row.kind), row.cluster_id, row.host)
-        if row.kind == GroupKind.HOST
-        else (GroupKind(row.kind), row.experiment_id, row.release): row
-        for row in rows
-    }
+    if not suspects:
+        return {}
+
+    hosts = {name for kind, _, name in suspects if kind == GroupKind.HOST}
+    releases = {name for kind, _, name in suspects if kind == GroupKind.RELEASE}
+    any_of = Q(host__in=hosts, kind=GroupKind.HOST) | Q(release__in=releases, kind=GroupKind.RELEASE)
+    groups: dict[Blamed, FailureGroup] = {}
+    for group in FailureGroup.objects.filter(any_of).exclude(status__in=CLOSED).order_by("-pk"):
+        if group.kind == GroupKind.HOST:
+            groups[GroupKind.HOST, group.cluster_id, group.host] = group
+        else:
+            groups[GroupKind(group.kind), group.experiment_id, group.release] = group
+    return groups
 
 
 def _blamed_for(verdict: Verdict, blamed: dict[Blamed, FailureGroup]) -> FailureGroup | None:

@@ -144,14 +144,17 @@ def _give_back(claimed: Sequence[LogHarvest], at: datetime) -> None:
 
 
 def _store_apart(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]:
-    """Store outcomes together; if that is refused, each alone: one that cannot be stored costs its own job only."""
+    """Store outcomes together; if that fails, each alone, so that a bad outcome costs only its own job."""
     try:
         return _store(outcomes, at)
     except (OperationalError, InterfaceError):  # of the database, not of what is stored: they are found again
         raise
     except Exception as error:
         if len(outcomes) > 1:
-            return {pk: state for one in outcomes for pk, state in _store_apart([one], at).items()}
+            states: dict[int, HarvestState] = {}
+            for outcome in outcomes:
+                states.update(_store_apart([outcome], at))
+            return states
         log.exception("harvest of %s cannot be stored", outcomes[0].harvest.job)
         return _store([failure(outcomes[0].harvest, error)], at)
 
@@ -159,33 +162,36 @@ def _store_apart(outcomes: Sequence[Outcome], at: datetime) -> dict[int, Harvest
 @transaction.atomic
 def _store(outcomes: Sequence[Outcome], at: datetime) -> dict[int, HarvestState]:
     """Store the outcomes of harvests that are still claimed, in one transaction; return their states."""
-    claimed = _held(one.harvest for one in outcomes).select_for_update().order_by("pk")
+    claimed = _held(outcome.harvest for outcome in outcomes).select_for_update().order_by("pk")
     held = set(claimed.values_list("pk", flat=True))
-    outcomes = [one for one in outcomes if one.harvest.pk in held]
+    outcomes = [outcome for outcome in outcomes if outcome.harvest.pk in held]
     if not outcomes:
         return {}
-    for one in outcomes:
-        harvest = one.harvest
-        harvest.state, harvest.last_error = one.state, one.last_error
-        if one.wait_seconds:
-            harvest.due_at = at + timedelta(seconds=one.wait_seconds)
+
+    for outcome in outcomes:
+        harvest = outcome.harvest
+        harvest.state = outcome.state
+        harvest.last_error = outcome.last_error
+        if outcome.wait_seconds:
+            harvest.due_at = at + timedelta(seconds=outcome.wait_seconds)
         else:
             harvest.interrupted = False
-            if one.is_read:
+            if outcome.is_read:
                 harvest.harvested_at = at
     LogHarvest.objects.bulk_create(
-        [one.harvest for one in outcomes],
+        [outcome.harvest for outcome in outcomes],
         update_conflicts=True,  # all are there, and locked: an update of many rows
         unique_fields=["id"],
         update_fields=["state", "last_error", "due_at", "harvested_at", "interrupted"],
     )
     _write(outcomes, at)
-    for one in outcomes:
-        if one.needs_survey:
-            enqueue("diagnosis.survey_log", harvest_id=one.harvest.pk)
-    for seconds in {one.wait_seconds for one in outcomes} - {0}:
+
+    for outcome in outcomes:
+        if outcome.needs_survey:
+            enqueue("diagnosis.survey_log", harvest_id=outcome.harvest.pk)
+    for seconds in {outcome.wait_seconds for outcome in outcomes} - {0}:
         wake_workers(countdown=seconds)
-    return {one.harvest.pk: one.state for one in outcomes}
+    return {outcome.harvest.pk: outcome.state for outcome in outcomes}
 
 
 def _write(outcomes: Sequence[Outcome], at: datetime) -> None:

@@ -25,11 +25,13 @@ class LogScan:
 
 def scan_logs(*, job: Job, at: datetime) -> LogScan:
     """Scan the ends of a job's logs; unknown log paths are requested from the scheduler and stored."""
-    blocks = [block for stream, path in locate_logs(job=job, at=at) if (block := _read(job, stream, path)) is not None]
+    read = [_read(job, stream, path) for stream, path in locate_logs(job=job, at=at)]
+    blocks = [block for block in read if block is not None]
     if not blocks:
         return LogScan(read=False)
-    found = diagnose(facts_for_logs(job), blocks, classifiers=current_classifiers())
-    return LogScan(read=True, hits=tuple(hit for hit in found.hits if hit.pattern.role is Role.CAUSE))
+
+    diagnosis = diagnose(facts_for_logs(job), blocks, classifiers=current_classifiers())
+    return LogScan(read=True, hits=tuple(hit for hit in diagnosis.hits if hit.pattern.role is Role.CAUSE))
 
 
 def _read(job: Job, stream: Stream, path: str) -> Block | None:

@@ -73,13 +73,13 @@ class LogText:
             return None
         left, position = number - self.first_number, self.begin
         while position < min(self.end, self.begin + WHOLE_BYTES) and (data := self._read(position, position + _STEP)):
-            found = newlines(data)
-            if found >= left:
+            line_ends = newlines(data)
+            if line_ends >= left:
                 place = 0
                 for _ in range(left):
                     place = data.find(b"\n", place) + 1
                 return position + place
-            left -= found
+            left -= line_ends
             position += len(data)
         return None
 

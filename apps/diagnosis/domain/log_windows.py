@@ -54,7 +54,7 @@ def log_view(
     """
     excerpts = {Stream(row.stream): row for row in LogExcerpt.objects.filter(harvest__job=job)}
     paths = dict(log_paths(job))
-    streams = tuple(each for each in Stream if each in excerpts or each in paths)
+    streams = tuple(candidate for candidate in Stream if candidate in excerpts or candidate in paths)
     chosen = stream or default_stream(job, streams)
     view = LogView(job=job, stream=chosen, streams=streams, wanted=lines, at=at)
     excerpt = excerpts.get(chosen)

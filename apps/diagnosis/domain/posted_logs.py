@@ -120,7 +120,7 @@ def posted_by(jobs: Sequence[Job]) -> dict[int, dict[Stream, PostedLog]]:
 
     Only posts for the job's own experiment count, and of the time of the attempt: job IDs are no secret.
     """
-    found: dict[int, dict[Stream, PostedLog]] = {job.pk: {} for job in jobs}
+    posted: dict[int, dict[Stream, PostedLog]] = {job.pk: {} for job in jobs}
     by_id: dict[tuple[int, str], list[Job]] = {}
     for job in jobs:
         by_id.setdefault((job.cluster_id, job.job_id), []).append(job)
@@ -128,8 +128,8 @@ def posted_by(jobs: Sequence[Job]) -> dict[int, dict[Stream, PostedLog]]:
     for row in rows.order_by("posted_at", "pk"):
         for job in by_id.get((row.cluster_id, row.job_id), ()):
             if row.experiment_id == job.experiment_id and _is_of(row, job):
-                found[job.pk][Stream(row.stream)] = row
-    return found
+                posted[job.pk][Stream(row.stream)] = row
+    return posted
 
 
 def _is_of(row: PostedLog, job: Job) -> bool:

@@ -20,7 +20,7 @@ from apps.diagnosis.domain.facts import facts_for_logs, facts_of, outages_during
 from apps.diagnosis.domain.known_errors.current import current
 from apps.diagnosis.domain.log_windows import block_of
 from apps.diagnosis.domain.success_samples import with_novel_lines
-from apps.diagnosis.engine.base import Block
+from apps.diagnosis.engine.base import Block, Pattern
 from apps.diagnosis.engine.catalogue import Catalogue
 from apps.diagnosis.engine.diagnose import Diagnosis, diagnose
 from apps.diagnosis.engine.registry import classifiers
@@ -143,22 +143,22 @@ def continue_lost_runs(*, at: datetime) -> int:
 
 
 def _reclassify(verdict: Verdict, apply: bool, catalogue: Catalogue, at: datetime) -> str:
-    """Judge the excerpts of one job again; return what changes, "" if nothing does. A user's verdict stays."""
+    """Evaluate the excerpts of one job again; return what changes, "" if nothing does. A user's verdict stays."""
     harvest = LogHarvest.objects.filter(job=verdict.job_id).prefetch_related("excerpts").first()
     blocks = [block_of(excerpt) for excerpt in harvest.excerpts.all()] if harvest else []
     if harvest is None or not blocks or _holds_before(verdict, harvest, blocks, catalogue):
         return ""
     job = verdict.job
     used = {**classifiers(), Catalogue.name: catalogue}
-    found = diagnose(facts_for_logs(job), blocks, classifiers=used, outages=outages_during_job(job))
-    decided = found.verdict
+    diagnosis = diagnose(facts_for_logs(job), blocks, classifiers=used, outages=outages_during_job(job))
+    decided = diagnosis.verdict
     cause = decided.cause.pattern.id[:64] if decided.cause else ""
     if (verdict.machine_verdict, verdict.cause) == (decided.verdict, cause):
         return ""
     if job.state == JobState.COMPLETED and decided.category is Category.UNKNOWN:
         return ""
     if apply:
-        _store(harvest, with_novel_lines(found, job, blocks), blocks, at)
+        _store(harvest, with_novel_lines(diagnosis, job, blocks), blocks, at)
     old = f"{verdict.machine_verdict}{', ' if verdict.cause else ''}{verdict.cause}"
     return f"{old} → {decided.verdict}{', ' if cause else ''}{cause}"
 
@@ -170,21 +170,30 @@ def _holds_before(verdict: Verdict, harvest: LogHarvest, blocks: list[Block], ca
     """
     starts = {block.stream: block.offset for block in blocks}
     facts = facts_of(verdict.job)
-    for row in harvest.evidence.filter(pattern=verdict.cause) if verdict.cause else ():
-        if row.offset < starts.get(Stream(row.stream), 0):
-            if not KnownError.objects.filter(pk=row.pattern).exists():
-                return True
-            line = row.text.encode()
-            hits = catalogue.classify(facts, Block(line, 0, len(line), 1)).hits
-            same = [hit.pattern for hit in hits if hit.pattern.id == row.pattern and not hit.pattern.passive]
-            if any((each.role, each.category, each.service) == (row.role, row.category, row.service) for each in same):
-                return True
+    if not verdict.cause:
+        return False
+    for row in harvest.evidence.filter(pattern=verdict.cause):
+        if row.offset >= starts.get(Stream(row.stream), 0):
+            continue
+        if not KnownError.objects.filter(pk=row.pattern).exists():
+            return True
+        line = row.text.encode()
+        hits = catalogue.classify(facts, Block(line, 0, len(line), 1)).hits
+        if any(_is_same(hit.pattern, row) for hit in hits):
+            return True
     return False
 
 
-def _store(harvest: LogHarvest, found: Diagnosis, blocks: list[Block], at: datetime) -> None:
+def _is_same(pattern: Pattern, evidence: Evidence) -> bool:
+    if pattern.id != evidence.pattern or pattern.passive:
+        return False
+    stored = (evidence.role, evidence.category, evidence.service)
+    return (pattern.role, pattern.category, pattern.service) == stored
+
+
+def _store(harvest: LogHarvest, diagnosis: Diagnosis, blocks: list[Block], at: datetime) -> None:
     """Replace the evidence within the excerpts, and the verdict."""
     for block in blocks:
         harvest.evidence.filter(stream=block.stream, offset__gte=block.offset).delete()
-    Evidence.objects.bulk_create(evidence_of(harvest, found), ignore_conflicts=True)
-    store_verdicts([Decision.of(harvest.job, found.verdict, blocks)], at=at)
+    Evidence.objects.bulk_create(evidence_of(harvest, diagnosis), ignore_conflicts=True)
+    store_verdicts([Decision.of(harvest.job, diagnosis.verdict, blocks)], at=at)

@@ -78,8 +78,8 @@ class RunningLog:
 
 def running_job(*, user: User, cluster: str, job_id: str) -> ArchivedJob | None:
     """Return what was captured of a job, or of the array of a task (`4711_3`); the newest one that the user may see."""
-    wanted = {job_id, job_id.partition("_")[0]}
-    jobs = ArchivedJob.objects.visible_to(user).filter(cluster__name=cluster, job_id__in=wanted)
+    job_ids = {job_id, job_id.partition("_")[0]}
+    jobs = ArchivedJob.objects.visible_to(user).filter(cluster__name=cluster, job_id__in=job_ids)
     newest = jobs.select_related("cluster", "experiment").order_by("-submitted_at").first()
     if newest is None or not newest.open_conflict:
         return newest
@@ -103,8 +103,8 @@ def running_log(
         return replace(log, problem="The scheduler is being asked where this job writes its log.")
     if problem := paths.get("problem", ""):
         return replace(log, problem=problem)
-    found = {each: paths[each] for each in Stream if paths.get(each)}
-    log = replace(log, streams=tuple(found), path=found.get(stream, ""))
+    streams = tuple(candidate for candidate in Stream if paths.get(candidate))
+    log = replace(log, streams=streams, path=paths.get(stream, ""))
     if not log.path:
         return replace(log, problem=f"The job has no separate {stream.label.lower()}.")
     return _read(log, before)
@@ -131,13 +131,13 @@ def _paths(archived: ArchivedJob, job_id: str, at: datetime) -> dict[str, str]:
         return {"problem": f"The archived content {error}."}
     record = record_of(_as_job(archived, job_id, at, environment))
     try:
-        found = adapter_of(archived.cluster).log_paths(record, script=script, environment=environment)
+        log_paths = adapter_of(archived.cluster).log_paths(record, script=script, environment=environment)
     except SchedulerError as error:
         return {"problem": f"The scheduler did not answer: {error}"}
-    if found is None:
+    if log_paths is None:
         return {"problem": "The scheduler does not know yet where this job writes its log."}
-    paths = {Stream.STDOUT.value: str(found.stdout)}
-    return paths if found.stderr == found.stdout else paths | {Stream.STDERR.value: str(found.stderr)}
+    paths = {Stream.STDOUT.value: str(log_paths.stdout)}
+    return paths if log_paths.stderr == log_paths.stdout else paths | {Stream.STDERR.value: str(log_paths.stderr)}
 
 
 def _read(log: RunningLog, before: Seen | None) -> RunningLog:

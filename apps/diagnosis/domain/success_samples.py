@@ -54,18 +54,20 @@ def sample_successes(*, at: datetime) -> int:
         by_kind[tuple(kind)].append(pk)
     rows = SuccessSample.objects.values_list("experiment", "stage", "release")
     have = {tuple(kind): (count, last) for *kind, count, last in rows.annotate(Count("pk"), Max("sampled_at"))}
-    wanted: list[int] = []
-    for kind in sorted(by_kind, key=lambda each: have.get(each, (0, at))[0]):
+
+    chosen: list[int] = []
+    for kind in sorted(by_kind, key=lambda kind: have.get(kind, (0, at))[0]):
         count, last = have.get(kind, (0, at))
         room = PER_KIND if count < LOGS else int(at - last >= RENEWED)
-        wanted += by_kind[kind][:room]
-    jobs = list(Job.objects.filter(pk__in=wanted[:PER_RUN]).select_related("cluster", "experiment"))
+        chosen += by_kind[kind][:room]
+
+    jobs = list(Job.objects.filter(pk__in=chosen[:PER_RUN]).select_related("cluster", "experiment"))
     attempts = attempts_by_job(jobs)
     return sum(_sample(job, attempts[job.pk], at) for job in jobs)
 
 
 def _sample(job: Job, attempts: Sequence[Job], at: datetime) -> bool:
-    """Store templates and excerpts of one successful job; tell whether it has a log."""
+    """Store templates and excerpts of one successful job; return whether they are new."""
     read = [
         (path, block)
         for stream, path in locate_logs(job=job, at=at)
@@ -76,16 +78,16 @@ def _sample(job: Job, attempts: Sequence[Job], at: datetime) -> bool:
     hashes = sample_of(block for _, block in read)
     with transaction.atomic():
         compressed = zstandard.ZstdCompressor().compress(hashes.tobytes())
-        given = {"experiment_id": job.experiment_id, "stage": job.stage, "release": job.release}
+        kind = {"experiment_id": job.experiment_id, "stage": job.stage, "release": job.release}
         _, is_new = SuccessSample.objects.get_or_create(
-            job=job, defaults=given | {"sampled_at": at, "templates": compressed}
+            job=job, defaults=kind | {"sampled_at": at, "templates": compressed}
         )
         harvest, made = LogHarvest.objects.get_or_create(
             job=job, defaults={"state": HarvestState.DONE, "due_at": at, "harvested_at": at}
         )
         if made:
             LogExcerpt.objects.bulk_create(excerpt_of(harvest, path, block) for path, block in read)
-        _drop_oldest(given)
+        _drop_oldest(kind)
     _baselines.clear()
     return is_new
 
@@ -125,11 +127,12 @@ def baseline_for(job: Job) -> Baseline | None:
 def _baseline(kind: Kind) -> Baseline | None:
     experiment, stage, release = kind
     rows = SuccessSample.objects.filter(experiment=experiment, stage=stage).order_by("-sampled_at", "-pk")
-    same = rows.filter(release=release).values_list("templates", flat=True)[:LOGS]
-    found = baseline_of(stage, [_hashes(row) for row in same])
-    if found is None:
-        found = baseline_of(stage, [_hashes(row) for row in rows.values_list("templates", flat=True)[:LOGS]])
-    return found
+    templates = rows.values_list("templates", flat=True)
+    same_release = templates.filter(release=release)[:LOGS]
+    baseline = baseline_of(stage, [_hashes(row) for row in same_release])
+    if baseline is None:
+        baseline = baseline_of(stage, [_hashes(row) for row in templates[:LOGS]])
+    return baseline
 
 
 def _hashes(compressed: bytes | memoryview) -> "Hashes":
@@ -138,21 +141,21 @@ def _hashes(compressed: bytes | memoryview) -> "Hashes":
     return np.frombuffer(zstandard.ZstdDecompressor().decompress(bytes(compressed)), np.uint64)
 
 
-def with_novel_lines(found: Diagnosis, job: Job, blocks: Sequence[Block]) -> Diagnosis:
+def with_novel_lines(diagnosis: Diagnosis, job: Job, blocks: Sequence[Block]) -> Diagnosis:
     """Add the novel lines of a job as reasons where no known error or fact decided; they decide nothing.
 
     A line that only reports the failure, such as an exit status, comes last.
     """
-    verdict = found.verdict
+    verdict = diagnosis.verdict
     explained = verdict.confidence is Confidence.HIGH or (verdict.cause and verdict.confidence is not Confidence.LOW)
     if explained or job.state == JobState.COMPLETED or not blocks or (baseline := baseline_for(job)) is None:
-        return found
+        return diagnosis
     lines = [(block.stream, line) for block in blocks for line in novel_lines(block, baseline, most=RANKED)]
-    consequences = {(hit.stream, hit.offset) for hit in found.hits if hit.pattern.role is Role.CONSEQUENCE}
+    consequences = {(hit.stream, hit.offset) for hit in diagnosis.hits if hit.pattern.role is Role.CONSEQUENCE}
     lines.sort(key=lambda line: ((line[0], line[1].offset) in consequences, not line[1].names_error))
     novel_line = lines[0][1].text if lines else ""
     reasons = tuple(
         Reason(ReasonKind.NOVEL, wording.novel_line(line, baseline), f"{stream}:{line.offset}")
         for stream, line in lines[:SHOWN]
     )
-    return replace(found, verdict=replace(verdict, reasons=(*verdict.reasons, *reasons), novel_line=novel_line))
+    return replace(diagnosis, verdict=replace(verdict, reasons=(*verdict.reasons, *reasons), novel_line=novel_line))

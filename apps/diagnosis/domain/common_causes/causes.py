@@ -65,7 +65,7 @@ class Causes:
     @property
     def excess(self) -> float:
         """Return how many failures the causes explain."""
-        return sum(one.excess for one in self.found)
+        return sum(cause.excess for cause in self.found)
 
 
 def causes_between(*, since: datetime, until: datetime, user: User, at: datetime) -> Causes:
@@ -93,12 +93,12 @@ def newest_causes(*, until: datetime, length: timedelta, user: User, at: datetim
     Never reads jobs: a worker computes what is missing or no longer fresh. None: nothing is stored yet.
     """
     scope = _scope(user)
-    wanted, _ = CauseAnalysis.objects.get_or_create(scope=scope, since=until - length, until=until)
-    if not wanted.requested_at and (not wanted.analysed_at or wanted.analysed_at <= at - FRESH):
-        _request(wanted, at)
+    analysis, _ = CauseAnalysis.objects.get_or_create(scope=scope, since=until - length, until=until)
+    if not analysis.requested_at and (not analysis.analysed_at or analysis.analysed_at <= at - FRESH):
+        _request(analysis, at)
     recent = CauseAnalysis.objects.filter(scope=scope, since=F("until") - length, until__range=(until - STALE, until))
     row = recent.exclude(analysed_at=None).order_by("-until").first()
-    return _causes(row) if row else None, wanted.requested_at is not None
+    return _causes(row) if row else None, analysis.requested_at is not None
 
 
 @transaction.atomic
@@ -138,41 +138,41 @@ def _computed(row: CauseAnalysis, at: datetime) -> Causes:
     from apps.diagnosis.domain.common_causes.columns import Period, read_columns
     from apps.diagnosis.domain.common_causes.peeling import find_causes
 
-    experiments = None if row.scope == _ALL else [int(one) for one in row.scope.split(",") if one]
-    period = Period(row.since, row.until, experiments)
+    pks = [int(pk) for pk in row.scope.split(",") if pk] if row.scope != _ALL else None
+    period = Period(row.since, row.until, experiments=pks)
     columns = read_columns(period)
-    found = [_named(period, one, columns.stored) for one in find_causes(columns.jobs)]
-    return Causes(row.since, row.until, at, len(columns.jobs.failed), int(columns.jobs.failed.sum()), found)
+
+    causes = [_named(period, cause, columns.stored) for cause in find_causes(columns.jobs)]
+    return Causes(row.since, row.until, at, len(columns.jobs.failed), int(columns.jobs.failed.sum()), causes)
 
 
 def _fields(causes: Causes) -> dict[str, Any]:
-    """Return the values of the fields of a row that has these causes."""
-    found = [asdict(one) for one in causes.found]
+    """Return the values of the fields of a row that stores these causes."""
     return {
         "requested_at": None,
         "analysed_at": causes.analysed_at,
         "jobs": causes.jobs,
         "failed": causes.failed,
-        "causes": found,
+        "causes": [asdict(cause) for cause in causes.found],
     }
 
 
-def _named(period: "Period", one: "FoundCause", stored: "dict[str, Codes]") -> CommonCause:
+def _named(period: "Period", cause: "FoundCause", stored: "dict[str, Codes]") -> CommonCause:
     from apps.diagnosis.domain.common_causes.columns import job_list_query, text_of
 
-    if one.attribute.startswith("service "):
-        named = {"attribute": "service", "value": one.attribute.removeprefix("service ")}
+    if cause.attribute.startswith("service "):
+        named = {"attribute": "service", "value": cause.attribute.removeprefix("service ")}
     else:
-        number = int(stored[one.attribute][one.value])
-        value = text_of(period, one.attribute, number)
-        query = job_list_query(period, one.attribute, number)
+        number = int(stored[cause.attribute][cause.value])
+        value = text_of(period, cause.attribute, number)
+        query = job_list_query(period, cause.attribute, number)
         named = {"value": value, "query": query}
-    return CommonCause(**(asdict(one) | named))
+    return CommonCause(**(asdict(cause) | named))
 
 
 def _causes(row: CauseAnalysis) -> Causes | None:
     """Return the stored result; None before the first one."""
     if row.analysed_at is None:
         return None
-    found = [CommonCause(**one) for one in row.causes]
-    return Causes(row.since, row.until, row.analysed_at, row.jobs, row.failed, found)
+    causes = [CommonCause(**fields) for fields in row.causes]
+    return Causes(row.since, row.until, row.analysed_at, row.jobs, row.failed, causes)

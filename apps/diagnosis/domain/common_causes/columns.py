@@ -166,15 +166,15 @@ def _outages(period: Period, started: Codes, ended: Codes, cluster: Codes, needs
             known[-1] = (known[-1][0], max(known[-1][1], over))
         else:
             known.append((max(int(start.timestamp()), 0), over))
-    found = {}
+    masks = {}
     for service in Service.objects.filter(pk__in=spans).order_by("slug"):
         starts, ends = (np.array(side) for side in zip(*spans[service.pk], strict=True))
         following = np.searchsorted(ends, started, side="right")
         met = (following < len(ends)) & (starts[np.minimum(following, len(ends) - 1)] < ended)
         mask = met & (np.isin(cluster, _clusters_of(service)) | np.isin(needs, _stages_of(service)))
         if mask.any():
-            found[service.slug] = mask
-    return found
+            masks[service.slug] = mask
+    return masks
 
 
 def _clusters_of(service: Service) -> list[int]:

@@ -89,19 +89,19 @@ def find_causes(jobs: JobColumns) -> list[FoundCause]:
     stage_of[jobs.submission] = columns["stage"]
     pairs = {name: _Pairs(codes, sizes[name], jobs.submission, len(stage_of)) for name, codes in columns.items()}
     active: Mask = np.ones(len(jobs.failed), np.bool_)
-    for each in pairs.values():
-        each.add(active, jobs.failed)
-    found: list[FoundCause] = []
-    while len(found) < MOST_CAUSES and jobs.failed[active].any():
+    for attribute_pairs in pairs.values():
+        attribute_pairs.add(active, jobs.failed)
+    causes: list[FoundCause] = []
+    while len(causes) < MOST_CAUSES and jobs.failed[active].any():
         best = _strongest(pairs, stage_of, limit)
         if best is None:
             break
-        found.append(best)
+        causes.append(best)
         explained = active & (columns[best.attribute] == best.value)
         active &= ~explained
-        for each in pairs.values():
-            each.add(explained, jobs.failed, sign=-1)
-    return found
+        for attribute_pairs in pairs.values():
+            attribute_pairs.add(explained, jobs.failed, sign=-1)
+    return causes
 
 
 class _Pairs:
@@ -152,9 +152,10 @@ def _strongest(pairs: Mapping[str, _Pairs], stage_of: Codes, limit: float) -> Fo
 
     A host that fails all its jobs comes before an outage that fails a third of all jobs, which would hide it.
     """
-    best, strength = None, 0.0
-    for name, each in pairs.items():
-        parts = each.parts()
+    best = None
+    strength = 0.0
+    for name, attribute_pairs in pairs.items():
+        parts = attribute_pairs.parts()
         strata = np.zeros_like(stage_of) if name == "stage" else stage_of
         for result in (_within(parts), _between(parts, strata)):
             excess = result.counted - result.expected
@@ -252,11 +253,11 @@ def _scatter(n: Numbers, k: Numbers, p: Numbers) -> float:
 
 def _poisson_tails(counted: Numbers, expected: Numbers) -> Numbers:
     """Return the log of the probability of at least so many: a bound for sums of hypergeometric numbers (Hoeffding)."""
-    found = np.zeros(len(counted))
+    tails = np.zeros(len(counted))
     promising = counted - expected > _PROMISING * np.sqrt(np.maximum(expected, 0.1))
     for at in np.flatnonzero(promising):
-        found[at] = _poisson_tail(int(counted[at]), max(float(expected[at]), 1e-12))
-    return found
+        tails[at] = _poisson_tail(int(counted[at]), max(float(expected[at]), 1e-12))
+    return tails
 
 
 def _exact_tail(least: int, drawn: Numbers, jobs: Numbers, failed: Numbers) -> float:

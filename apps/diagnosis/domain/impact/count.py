@@ -129,10 +129,10 @@ class Usual:
 def incident_span(incident: Incident) -> tuple[Span, datetime]:
     """Return the span of an incident and those merged into it, and until when its state was known."""
     members = [incident, *incident.merged.all()]
-    start = max(min(one.started_at for one in members), BEGINNING)
-    end = max(one.ended_at or FOREVER for one in members)
-    known = max(min(one.stale_at or FOREVER, one.ended_at or FOREVER) for one in members)
-    return Span(start, end), max(known, start)
+    start = max(min(member.started_at for member in members), BEGINNING)
+    end = max(member.ended_at or FOREVER for member in members)
+    known_until = max(min(member.stale_at or FOREVER, member.ended_at or FOREVER) for member in members)
+    return Span(start, end), max(known_until, start)
 
 
 def count_groups(incident: Incident) -> list[ImpactGroup]:
@@ -187,21 +187,21 @@ def _group(
         (BaselineScope.EXPERIMENT, (group.experiment_id,)),
     ]
     for scope, key in scopes:
-        found = baselines.get(key)
-        if found and found.jobs >= FEWEST:
-            group.baseline, group.clumping = scope, found.clumping
-            group.baseline_jobs, group.baseline_failed = found.jobs, found.failed
+        usual = baselines.get(key)
+        if usual and usual.jobs >= FEWEST:
+            group.baseline, group.clumping = scope, usual.clumping
+            group.baseline_jobs, group.baseline_failed = usual.jobs, usual.failed
             break
     return group
 
 
 def _baselines(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[object, ...], Usual]:
     """Sum the usual jobs by site, by stage and by experiment."""
-    found: dict[tuple[object, ...], Usual] = {}
+    baselines: dict[tuple[object, ...], Usual] = {}
     for experiment, _, stage, site, jobs, failed, submissions, square_sum, _ in rows:
         for key in ((experiment, stage, site), (experiment, stage), (experiment,)):
-            found.setdefault(key, Usual()).add(int(jobs), int(failed), submissions, square_sum)
-    return found
+            baselines.setdefault(key, Usual()).add(int(jobs), int(failed), submissions, square_sum)
+    return baselines
 
 
 def _outages(incident: Incident, start: datetime) -> str:
@@ -217,11 +217,14 @@ def count_bins(incident: Incident, at: datetime) -> Impact:
     over = min(span.ended_at or at, at)
     start = max(span.started_at, over - LONGEST_SHOWN)
     length = max(over - start, timedelta(minutes=10))
-    since, until = start - length / 2, min(max(over, start) + length / 4, at)
+    since = start - length / 2
+    until = min(max(over, start) + length / 4, at)
+
     seconds = max((until - since).total_seconds(), 60)
-    width = next((each for each in BIN_SECONDS if seconds / each <= MOST_BINS), BIN_SECONDS[-1])
+    width = next((width for width in BIN_SECONDS if seconds / width <= MOST_BINS), BIN_SECONDS[-1])
     first = since - timedelta(seconds=since.timestamp() % width)
     number = int((until - first).total_seconds() // width) + 1
+
     bins: dict[str, list[int]] = {}
     values = {**_who_needs(incident), "since": first, "until": until, "width": width}
     for experiment, place, jobs in _rows(_BINS, values):

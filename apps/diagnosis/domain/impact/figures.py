@@ -177,17 +177,20 @@ def _stages(groups: Iterable[ImpactGroup]) -> list[StageImpact]:
 
 def _experiments(groups: Iterable[ImpactGroup]) -> list[tuple[str, int]]:
     """Return the failed jobs of each experiment, most first."""
-    found: dict[str, int] = defaultdict(int)
+    failed_jobs: dict[str, int] = defaultdict(int)
     for group in groups:
-        found[group.experiment.name if group.experiment else "No experiment"] += group.failed
-    return sorted(((name, jobs) for name, jobs in found.items() if jobs), key=lambda each: (-each[1], each[0]))
+        name = group.experiment.name if group.experiment else "No experiment"
+        failed_jobs[name] += group.failed
+
+    affected = [(name, jobs) for name, jobs in failed_jobs.items() if jobs]
+    return sorted(affected, key=lambda item: (-item[1], item[0]))
 
 
 def _bins(impact: Impact, groups: Iterable[ImpactGroup]) -> Bins:
     """Sum the bins of the experiments of these groups, which are those that the user may see."""
     seen = {str(group.experiment_id or 0) for group in groups}
     lists = [counts for experiment, counts in impact.bins.items() if experiment in seen]
-    return Bins(impact.bins_from, impact.bin_seconds, [sum(each) for each in zip(*lists, strict=True)])
+    return Bins(impact.bins_from, impact.bin_seconds, [sum(counts) for counts in zip(*lists, strict=True)])
 
 
 def _running(incident: Incident, user: User) -> int:

@@ -57,9 +57,9 @@ def _write_entry(entry: dict[str, Any]) -> str:
 
 @transaction.atomic
 def import_known_errors(*, text: str, by: Principal, at: datetime, reason: str, dry_run: bool) -> Imported:
-    """Add and change known errors from YAML: all of them or, with a fault, none. Those not named stay.
+    """Add and change known errors from YAML: all of them or, with a fault, none. Known errors not named stay.
 
-    Fields that are left out keep their value. Users who may not edit the catalogue propose each. Raises `NotAllowed`.
+    Fields that are left out keep their values. Users who may not edit the catalogue propose. Raises `NotAllowed`.
     """
     if not may_propose_known_errors(by):
         raise NotAllowed("Only the OPG and liaisons can propose known errors.")
@@ -73,18 +73,18 @@ def import_known_errors(*, text: str, by: Principal, at: datetime, reason: str, 
             done.faults.append(Fault(1, f"Start with “{HEAD}:” and a list of known errors."))
         return done
     old = {row.pk: row for row in KnownError.objects.select_related("experiment")}
-    wanted: dict[str, dict[str, Any]] = {}
+    values_by_id: dict[str, dict[str, Any]] = {}
     experiments = {experiment.key.upper(): experiment for experiment in Experiment.objects.all()}
     expressions: dict[str, tuple[str, str]] = {}
     for number, entry in enumerate(entries):
         path = f"{HEAD}.{number}"
-        if expression := _check(entry, path, parsed, old, experiments, wanted, done):
+        if expression := _check(entry, path, parsed, old, experiments, values_by_id, done):
             expressions[path] = expression
     _check_expressions(expressions, parsed, done, by)
     done.faults.sort(key=lambda fault: fault.line)
     if not dry_run and not done.faults:
         for known_error in [*done.added, *done.changed]:
-            submit_change(known_error=known_error, values=wanted[known_error], by=by, at=at, reason=reason)
+            submit_change(known_error=known_error, values=values_by_id[known_error], by=by, at=at, reason=reason)
     return done
 
 
@@ -94,10 +94,10 @@ def _check(
     parsed: Parsed,
     old: dict[str, KnownError],
     experiments: dict[str, Experiment],
-    wanted: dict[str, dict[str, Any]],
+    values_by_id: dict[str, dict[str, Any]],
     done: Imported,
 ) -> tuple[str, str] | None:
-    """Check one entry and note what it does: into `wanted`, and into `done` by its ID.
+    """Check one entry; add its values to `values_by_id`, and its ID to `done` by what it changes.
 
     Return its expression and example, if there are any to compile.
     """
@@ -105,11 +105,11 @@ def _check(
     if not isinstance(known_error, str) or not known_error:
         done.faults.append(Fault(parsed.line(path), "A known error needs an id.", path))
         return None
-    if known_error in wanted:
+    if known_error in values_by_id:
         done.faults.append(Fault(parsed.line(f"{path}.id"), f"“{known_error}” appears twice.", path))
         return None
     values = {name: value for name, value in entry.items() if name != "id"}
-    wanted[known_error] = values
+    values_by_id[known_error] = values
     row = old.get(known_error)
     before = values_of(row) if row else {}
     wrong = [name for name in values if name not in FIELDS]

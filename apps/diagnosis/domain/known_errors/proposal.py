@@ -36,6 +36,8 @@ def pattern_of(line: str) -> str:
 def id_of(line: str, service: str = "") -> str:
     """Return an ID from the service and the first words of a line: `SAMWEB-QUERY-REJECTED`."""
     message = _VARIES.sub(" ", peel(line).message)
-    words = [service, *re.findall(r"[A-Za-z]{4,12}", message)]
-    kept = list(dict.fromkeys(re.sub(r"[^A-Z0-9]", "", word.upper()) for word in words))
-    return "-".join([word for word in kept if word and word not in {"ERROR", "FATAL", "FAILED"}][:3])
+    parts = [service, *re.findall(r"[A-Za-z]{4,12}", message)]
+    cleaned = [re.sub(r"[^A-Z0-9]", "", part.upper()) for part in parts]
+    telling = [part for part in cleaned if part and part not in {"ERROR", "FATAL", "FAILED"}]
+    unique = list(dict.fromkeys(telling))
+    return "-".join(unique[:3])

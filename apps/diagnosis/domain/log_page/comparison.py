@@ -84,18 +84,20 @@ class LogComparison:
 
 
 def siblings_of(job: Job, *, user: User) -> tuple[Sibling, ...]:
-    """Return jobs of the same kind that completed, the best first: on the same host, then the nearest in time."""
-    kinds, stage = [], job.stage.removesuffix(DEBUG_STAGE)
+    """Return completed jobs of the same kind, the best first: on the same host, then the nearest in time."""
+    stage = job.stage.removesuffix(DEBUG_STAGE)
+    kinds = []
     if job.request_key:
         kinds.append((f"{job.request_key} {stage}".strip(), Q(request_key=job.request_key, stage=stage)))
     if stage and job.experiment_id:
         kinds.append((f"stage {stage}", Q(experiment=job.experiment_id, stage=stage)))
     if job.user and job.name:
         kinds.append((f"{job.user}’s {job.name}", Q(user=job.user, name=job.name)))
-    for words, condition in kinds:
-        if found := _nearest(job, condition, user):
-            found.sort(key=lambda other: (other.host != job.host, abs(other.ended_at - job.ended_at), other.pk))
-            return tuple(Sibling(other, _words(job, other, words)) for other in found)
+
+    for kind, condition in kinds:
+        if siblings := _nearest(job, condition, user):
+            siblings.sort(key=lambda other: (other.host != job.host, abs(other.ended_at - job.ended_at), other.pk))
+            return tuple(Sibling(other, _words(job, other, kind)) for other in siblings)
     return ()
 
 
@@ -116,28 +118,30 @@ def compare_logs(
 ) -> LogComparison:
     """Compare the log of a job with that of a sibling, the best unless one is chosen."""
     siblings = siblings_of(job, user=user)
-    found = LogComparison(job, stream, siblings)
+    comparison = LogComparison(job, stream, siblings)
     other = chosen or (siblings[0].job if siblings else None)
     if other is None:
-        return replace(found, problem="No job of the same request and stage, or of the same name, has completed yet.")
-    found = replace(found, other=other)
+        return replace(
+            comparison, problem="No job of the same request and stage, or of the same name, has completed yet."
+        )
+    comparison = replace(comparison, other=other)
     try:
         left, left_whole = _lines(other, stream)
     except NoLog as reason:
-        return replace(found, problem=f"Log of job {other.job_id}: {reason}")
+        return replace(comparison, problem=f"Log of job {other.job_id}: {reason}")
     try:
         right, right_whole = _lines(job, stream)
     except NoLog as reason:
-        return replace(found, problem=f"Log of job {job.job_id}: {reason}")
+        return replace(comparison, problem=f"Log of job {job.job_id}: {reason}")
     texts = [_texts(lines) for lines in (left, right)]
     try:
         rows, new = POOL.call(align, *texts, other.job_id, job.job_id, seconds=SECONDS)
     except PoolBusy:
-        return replace(found, problem="The portal is busy with other comparisons. Try again in a moment.")
+        return replace(comparison, problem="The portal is busy with other comparisons. Try again in a moment.")
     except BudgetExceeded:
-        return replace(found, problem="The comparison took too long. Compare the phases, or open both logs.")
+        return replace(comparison, problem="The comparison took too long. Compare the phases, or open both logs.")
     return replace(
-        found,
+        comparison,
         rows=_shown(rows, new, left, right, every_line=every_line),
         phases=_phases(left, right, job.experiment_id),
         whole=left_whole and right_whole,

@@ -100,27 +100,29 @@ def phases_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> li
 def _marks_in(data: bytes) -> Iterator[PhaseMark]:
     """Yield the markers that the portal knows, in order."""
     for match in _PHASE.finditer(data):
-        found = {key.decode(): value for key, value in match.groupdict().items()}
-        name = found["name"] or found["ops_name"] or found["group"] or found["section"]
+        fields = {key.decode(): value for key, value in match.groupdict().items()}
+        name = fields["name"] or fields["ops_name"] or fields["group"] or fields["section"]
         if name:
-            yield PhaseMark(match.start(), name, _time(found["at"] or found["ops_at"]) or _epoch(found["epoch"]))
+            yield PhaseMark(match.start(), name, _time(fields["at"] or fields["ops_at"]) or _epoch(fields["epoch"]))
         else:
-            ended = _time(found["until"] or found["ops_until"]) or _epoch(found["epoch_end"])
-            yield PhaseMark(match.start(), b"", ended, int(found["wall"]) if found["wall"] else None)
+            ended = _time(fields["until"] or fields["ops_until"]) or _epoch(fields["epoch_end"])
+            yield PhaseMark(match.start(), b"", ended, int(fields["wall"]) if fields["wall"] else None)
 
 
 def _pack_phases(data: bytes, markers: Markers) -> list[PhaseMark]:
     """Return the phase markers of an experiment, in order."""
+    expressions = [(regex, True) for regex in markers.starts] + [(regex, False) for regex in markers.ends]
     marks = []
-    for expressions, is_start in ((markers.starts, True), (markers.ends, False)):
-        for match in (match for regex in expressions for match in compile_pattern(regex).finditer(data)):
-            found = {key.decode(): value for key, value in match.groupdict().items()}
-            name, wall = found.get("name") or b"", found.get("wall") or b""
+    for regex, is_start in expressions:
+        for match in compile_pattern(regex).finditer(data):
+            fields = {key.decode(): value for key, value in match.groupdict().items()}
+            name = fields.get("name") or b""
+            wall = fields.get("wall") or b""
             if is_start and not name.strip():
                 continue
             seconds = int(wall) if wall.isdigit() and len(wall) < 10 else None
             begin = data.rfind(b"\n", 0, match.start()) + 1
-            marks.append(PhaseMark(begin, name if is_start else b"", _time(found.get("at")), seconds))
+            marks.append(PhaseMark(begin, name if is_start else b"", _time(fields.get("at")), seconds))
     return sorted(marks, key=lambda mark: mark.begin)
 
 

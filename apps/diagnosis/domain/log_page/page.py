@@ -140,7 +140,7 @@ def log_page(job: Job, *, user: User, stream: Stream | None, query: PageQuery) -
     """Read a log of a job as its page shows it to a user; without a place, around the cause or at the end."""
     excerpts = {Stream(name) for name in LogExcerpt.objects.filter(harvest__job=job).values_list("stream", flat=True)}
     paths = dict(log_paths(job))
-    streams = tuple(each for each in Stream if each in excerpts or each in paths)
+    streams = tuple(candidate for candidate in Stream if candidate in excerpts or candidate in paths)
     chosen = stream or default_stream(job, streams)
     page = LogPage(job=job, stream=chosen, streams=streams, query=query)
     try:
@@ -291,9 +291,9 @@ def _levels(data: bytes, begin: int, marked: PackMarks) -> dict[int, Level]:
 
 
 def _marks(page: LogPage, block: Block) -> dict[int, Mark]:
-    """Return the known errors by line: those that the analysis found in the log, and those in the window."""
-    found = Evidence.objects.filter(harvest__job=page.job, stream=page.stream).exclude(role=Role.NOISE)
-    marks = {row.offset: Mark(Role(row.role), row.pattern, row.service) for row in found.order_by("-role")}
+    """Return the known errors by offset of their line: from the analysis of the log, and from the window shown."""
+    evidence = Evidence.objects.filter(harvest__job=page.job, stream=page.stream).exclude(role=Role.NOISE)
+    marks = {row.offset: Mark(Role(row.role), row.pattern, row.service) for row in evidence.order_by("-role")}
     marks |= {at: Mark(pattern.role, pattern.id, pattern.service) for at, pattern in marks_in(page.job, block).items()}
     return dict(sorted(marks.items()))
 
@@ -398,11 +398,9 @@ def _known_errors(marks: dict[int, Mark]) -> tuple[KnownError, ...]:
     counts = Counter(marks.values())
     for at, mark in marks.items():
         first.setdefault(mark, at)
-    order = list(Role)
-    return tuple(
-        KnownError(mark, at, counts[mark])
-        for mark, at in sorted(first.items(), key=lambda one: order.index(one[0].role))
-    )
+    roles = list(Role)
+    by_role = sorted(first.items(), key=lambda item: roles.index(item[0].role))
+    return tuple(KnownError(mark, at, counts[mark]) for mark, at in by_role)
 
 
 def _steps(offsets: Sequence[int], place: int | None) -> Steps:

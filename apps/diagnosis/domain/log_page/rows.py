@@ -223,21 +223,22 @@ def _show(shown: list[bool], start: int, end: int) -> None:
 
 
 def _without_short_folds(shown: Sequence[bool], lines: Sequence[RawLine], events: Events, *, debug: bool) -> list[bool]:
-    """Show the lines of folds that would hide next to nothing, unless they are debug lines."""
-    rows, start = list(shown), 0
+    """Show the lines of folds that would hide very few lines, unless they are debug lines."""
+    rows = list(shown)
+    start = 0
     for row in range(len(rows) + 1):
         if row < len(rows) and not rows[row]:
             continue
         folded = range(start, row)
         if 0 < len(folded) < SHORTEST_FOLD:
-            for each in folded:
-                rows[each] = debug or events.levels.get(lines[each].offset) != "debug"
+            for folded_row in folded:
+                rows[folded_row] = debug or events.levels.get(lines[folded_row].offset) != "debug"
         start = row + 1
     return rows
 
 
 def fold_of(lines: Sequence[RawLine], events: Events) -> Fold:
-    """Return the fold of these lines, with what it hides in words."""
+    """Return the fold of these lines, with a summary of what it hides."""
     levels = Counter(events.levels.get(line.offset) for line in lines)
     keys = Counter(line.key for line in lines)
     key, most = keys.most_common(1)[0]
@@ -246,8 +247,10 @@ def fold_of(lines: Sequence[RawLine], events: Events) -> Fold:
         parts.append(f"{most:,} × “{word}”")
     parts += [f"{levels[level]:,} {word}" for level, word in _LEVEL_WORDS.items() if levels[level]]
     count = len(lines)
-    words = f"{count:,} {'line' if count == 1 else 'lines'}" + (f": {', '.join(parts)}" if parts else "")
-    return Fold(lines[0].offset, lines[-1].end, lines[0].number, count, words)
+    summary = f"{count:,} {'line' if count == 1 else 'lines'}"
+    if parts:
+        summary += f": {', '.join(parts)}"
+    return Fold(lines[0].offset, lines[-1].end, lines[0].number, count, summary)
 
 
 _LEVEL_WORDS: dict[Level, str] = {"error": "errors", "warning": "warnings", "debug": "debug"}
@@ -255,8 +258,8 @@ _LEVEL_WORDS: dict[Level, str] = {"error": "errors", "warning": "warnings", "deb
 
 def _first_words(key: bytes) -> str:
     """Return the words that repeated lines start with."""
-    words = text_of(key).split()
-    return " ".join(words[:3])[:40]
+    parts = text_of(key).split()
+    return " ".join(parts[:3])[:40]
 
 
 def rows_of(
