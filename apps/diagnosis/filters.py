@@ -64,7 +64,7 @@ class Failures(_OfExperiment):
 
     def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Keep groups with these words in title, quoted line, known error, service or number (F-12)."""
-        words = (
+        matching = (
             Q(group__title__icontains=value)
             | Q(group__line__icontains=value)
             | Q(group__cause__icontains=value)
@@ -72,7 +72,9 @@ class Failures(_OfExperiment):
         )
         number = value.upper().removeprefix("F-")
         is_number = number.isascii() and number.isdigit() and len(number) < 10
-        return rows.filter(words | Q(group=int(number)) if is_number else words)
+        if is_number:
+            matching |= Q(group=int(number))
+        return rows.filter(matching)
 
 
 class FailedJobs(_OfExperiment):
@@ -157,10 +159,10 @@ class KnownErrors(_OfExperiment):
     def with_words(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         """Keep known errors with these words in ID, title, pattern, example or service or owner."""
         names = ("id", "title", "regex", "example", "service", "owner")
-        words = Q()
-        for each in names:
-            words |= Q(**{f"{each}__icontains": value})
-        return rows.filter(words)
+        matching = Q()
+        for field in names:
+            matching |= Q(**{f"{field}__icontains": value})
+        return rows.filter(matching)
 
     def in_state(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         return rows.filter(_IN_STATE[value])

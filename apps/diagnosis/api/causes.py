@@ -64,11 +64,11 @@ class CausesView(ApiView):
 
         Without a period, the newest stored analysis of seven days, or else one up to the last full hour.
         """
-        given = checked_data(CausesQuery(data=request.query_params))
+        period = checked_data(CausesQuery(data=request.query_params))
         now = timezone.now()
-        if given:
-            until: datetime = given.get("until") or now.replace(second=0, microsecond=0)
-            since: datetime = given.get("since") or until - WEEK
+        if period:
+            until: datetime = period.get("until") or now.replace(second=0, microsecond=0)
+            since: datetime = period.get("since") or until - WEEK
             causes = causes_between(since=since, until=until, user=request.user, at=now)
         else:
             until = hour_of(now)

@@ -120,9 +120,9 @@ class KnownErrorViewSet(ReadOnlyModelViewSet[KnownError], ApiViewSet[KnownError]
         return _submit(given.pop("id"), 0 if base is None else base, given)
 
     @command(KnownErrorChangeWriter, KnownErrorChangeReader, allowed=_may_propose)
-    def change(self, found: KnownError, *, base: int | None = None, **given: Any) -> KnownErrorChange:
+    def change(self, known_error: KnownError, *, base: int | None = None, **values: Any) -> KnownErrorChange:
         """Change a known error: at once for approvers and admins of the OPG, else as a proposal."""
-        return _submit(found.pk, base, given)
+        return _submit(known_error.pk, base, values)
 
     @extend_schema(responses={(200, "application/yaml"): OpenApiTypes.ANY}, filters=True)
     @action(detail=False, pagination_class=None)
@@ -156,11 +156,11 @@ class KnownErrorChangeViewSet(ReadOnlyModelViewSet[KnownErrorChange], ApiViewSet
         return KnownErrorChange.objects.order_by("-pk")
 
     @command(KnownErrorDecisionWriter, KnownErrorChangeReader, allowed=_may_decide)
-    def approve(self, found: KnownErrorChange, **given: Any) -> KnownErrorChange:
+    def approve(self, change: KnownErrorChange, **decision: Any) -> KnownErrorChange:
         """Apply a proposal. For approvers and admins of the OPG."""
-        return decide_change(change=found, approve=True, **given)
+        return decide_change(change=change, approve=True, **decision)
 
     @command(KnownErrorDecisionWriter, KnownErrorChangeReader, allowed=_may_decide)
-    def reject(self, found: KnownErrorChange, **given: Any) -> KnownErrorChange:
+    def reject(self, change: KnownErrorChange, **decision: Any) -> KnownErrorChange:
         """Reject a proposal, with a reason. For approvers and admins of the OPG."""
-        return decide_change(change=found, approve=False, **given)
+        return decide_change(change=change, approve=False, **decision)

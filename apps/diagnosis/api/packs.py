@@ -86,16 +86,16 @@ class ExperimentPackViewSet(ReadOnlyModelViewSet[ExperimentPack], ApiViewSet[Exp
     def check(self, request: ApiRequest) -> Response:
         """Check a pack and return what it would change. Stores nothing."""
         _may_propose(request.user, None)
-        given = self.given(ExperimentPackCheckWriter)
-        pack = checked_pack(given["text"], by=request.user)
+        fields = self.given(ExperimentPackCheckWriter)
+        pack = checked_pack(fields["text"], by=request.user)
         return Response(ExperimentPackEffectReader(effect_of(pack)).data)
 
     @command(ExperimentPackDecisionWriter, ExperimentPackReader, allowed=_may_decide)
-    def approve(self, found: ExperimentPack, **given: Any) -> ExperimentPack:
+    def approve(self, pack: ExperimentPack, **decision: Any) -> ExperimentPack:
         """Approve a pack, which takes effect at once. For approvers and admins of the OPG."""
-        return decide_pack(proposed=found, approve=True, **given)
+        return decide_pack(proposed=pack, approve=True, **decision)
 
     @command(ExperimentPackDecisionWriter, ExperimentPackReader, allowed=_may_decide)
-    def reject(self, found: ExperimentPack, **given: Any) -> ExperimentPack:
+    def reject(self, pack: ExperimentPack, **decision: Any) -> ExperimentPack:
         """Reject a pack, with a reason. For approvers and admins of the OPG."""
-        return decide_pack(proposed=found, approve=False, **given)
+        return decide_pack(proposed=pack, approve=False, **decision)

@@ -55,11 +55,11 @@ class PostedLogsView(APIView):
     )
     def post(self, request: Request) -> Response:
         """Keep the end of a log, at most 1 MB; it is analysed when the job has ended and its own log cannot be read."""
-        given = checked_data(PostedLogQuery(data=request.query_params))
+        query = checked_data(PostedLogQuery(data=request.query_params))
         data: Any = request.data
         token: Any = request.auth
         if not isinstance(data, bytes) or not data:
             raise ParseError("Send the end of the log as the body.")
-        given["stream"] = Stream(given["stream"])
-        store_posted_log(token=token, data=data, at=timezone.now(), **given)
+        query["stream"] = Stream(query["stream"])
+        store_posted_log(token=token, data=data, at=timezone.now(), **query)
         return Response(status=status.HTTP_204_NO_CONTENT)

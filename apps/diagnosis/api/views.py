@@ -39,17 +39,17 @@ class JobLogView(ApiView):
     @extend_schema(parameters=[LogQuery], responses=LogSerializer)
     def get(self, request: ApiRequest, pk: int) -> Response:
         """Return the last lines of a job's log, or those before a byte, with known errors marked."""
-        wanted = checked_data(LogQuery(data=request.query_params))
+        query = checked_data(LogQuery(data=request.query_params))
         job = Job.objects.visible_to(request.user).select_related("cluster", "experiment").filter(pk=pk).first()
         if job is None:
             raise gone(request.user, pk)
-        if "stream" in wanted:
-            wanted["stream"] = Stream(wanted["stream"])
-        return Response(LogSerializer(log_view(job, **wanted)).data)
+        if "stream" in query:
+            query["stream"] = Stream(query["stream"])
+        return Response(LogSerializer(log_view(job, **query)).data)
 
 
-def _may_correct(user: User, found: Verdict) -> bool:
-    return may_correct_verdict(user, found.job.experiment_id)
+def _may_correct(user: User, verdict: Verdict) -> bool:
+    return may_correct_verdict(user, verdict.job.experiment_id)
 
 
 class VerdictViewSet(ReadOnlyModelViewSet[Verdict], ApiViewSet[Verdict]):
@@ -68,15 +68,15 @@ class VerdictViewSet(ReadOnlyModelViewSet[Verdict], ApiViewSet[Verdict]):
         return VerdictDetailSerializer if self.action == "retrieve" else VerdictSerializer
 
     @command(CorrectionSerializer, VerdictDetailSerializer, allowed=_may_correct)
-    def correct(self, found: Verdict, *, verdict: str, **given: Any) -> Verdict:
+    def correct(self, current: Verdict, *, verdict: str, **fields: Any) -> Verdict:
         """Override the verdict. For the OPG and liaisons of the job's experiment."""
-        override_verdict(job=found.job, verdict=VerdictKind(verdict), **given)
+        override_verdict(job=current.job, verdict=VerdictKind(verdict), **fields)
         return self.get_object()
 
     @command(code=202, url_path="harvest-again", allowed=_may_correct)
-    def harvest_again(self, found: Verdict, **given: Any) -> None:
+    def harvest_again(self, verdict: Verdict, **fields: Any) -> None:
         """Re-analyse the job's log. For the OPG and liaisons of the job's experiment."""
-        reanalyse_log(job=found.job, **given)
+        reanalyse_log(job=verdict.job, **fields)
 
 
 class GroupViewSet(ReadOnlyModelViewSet[FailureGroup], ApiViewSet[FailureGroup]):
@@ -94,24 +94,24 @@ class GroupViewSet(ReadOnlyModelViewSet[FailureGroup], ApiViewSet[FailureGroup])
         return groups.visible_groups(user).annotate(**sums).order_by("-last_seen_at", "-pk")
 
     @command(AssignmentSerializer, GroupSerializer, allowed=groups.may_triage)
-    def assign(self, found: FailureGroup, **given: Any) -> FailureGroup:
+    def assign(self, group: FailureGroup, **fields: Any) -> FailureGroup:
         """Assign a group. For the OPG, and liaisons of all experiments in it."""
-        groups.assign_group(group=found, **given)
+        groups.assign_group(group=group, **fields)
         return self.get_object()
 
     @command(StatusSerializer, GroupSerializer, allowed=groups.may_triage)
-    def status(self, found: FailureGroup, *, status: str, **given: Any) -> FailureGroup:
+    def status(self, group: FailureGroup, *, status: str, **fields: Any) -> FailureGroup:
         """Mark a group as known, retried, resolved or muted. For the OPG, and liaisons of all experiments in it."""
-        groups.set_status(group=found, status=GroupStatus(status), **given)
+        groups.set_status(group=group, status=GroupStatus(status), **fields)
         return self.get_object()
 
     @command(reader=GroupSerializer, allowed=groups.may_triage)
-    def unmute(self, found: FailureGroup, **given: Any) -> FailureGroup:
+    def unmute(self, group: FailureGroup, **fields: Any) -> FailureGroup:
         """Return a muted group to its status before the mute. For the OPG, and liaisons of all experiments in it."""
-        groups.unmute_group(group=found, **given)
+        groups.unmute_group(group=group, **fields)
         return self.get_object()
 
     @command(NoteSerializer, code=201, allowed=groups.may_triage)
-    def notes(self, found: FailureGroup, **given: Any) -> None:
+    def notes(self, group: FailureGroup, **fields: Any) -> None:
         """Add a note. For the OPG, and liaisons of all experiments in it."""
-        groups.add_note(group=found, **given)
+        groups.add_note(group=group, **fields)

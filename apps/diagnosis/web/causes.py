@@ -28,15 +28,14 @@ def causes(request: AuthenticatedRequest) -> HttpResponse:
     form = PeriodForm(request.GET or {"days": "7"})
     days = int(form.cleaned_data["days"] or 7) if form.is_valid() else 7
     until = hour_of(timezone.now())
-    found, is_waiting = newest_causes(until=until, length=timedelta(days=days), user=request.user, at=timezone.now())
-    listed = found.found if found else []
-    services = Service.objects.in_bulk(
-        [cause.value for cause in listed if cause.attribute == "service"], field_name="slug"
-    )
+    analysis, is_waiting = newest_causes(until=until, length=timedelta(days=days), user=request.user, at=timezone.now())
+    listed = analysis.found if analysis else []
+    slugs = [cause.value for cause in listed if cause.attribute == "service"]
+    services = Service.objects.in_bulk(slugs, field_name="slug")
     context = {
         "form": form,
         "days": days,
-        "analysis": found,
+        "analysis": analysis,
         "causes": [(cause, services.get(cause.value)) for cause in listed],
         "is_waiting": is_waiting,
     }

@@ -88,8 +88,8 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
     everything = group_list.group_rows(period.totals)
     midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
     views = {name: group_list.in_view(everything, name, request.user, since=midnight) for name in VIEWS}
-    wanted = period.chosen.form.cleaned_data.get("status") if period.chosen.is_valid() else ""
-    rows = everything if wanted else views[view]
+    status = period.chosen.form.cleaned_data.get("status") if period.chosen.is_valid() else ""
+    rows = everything if status else views[view]
     page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     group_list.add_details(page.object_list, period.totals, period.hours, end=period.end)
     group_list.add_waits(page.object_list, timezone.now())
@@ -122,67 +122,69 @@ def group(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     return _page(request, _group(request, pk))
 
 
-def _page(request: AuthenticatedRequest, found: FailureGroup, form: GroupForm | None = None) -> HttpResponse:
-    hours = CauseTotals.objects.visible_to(request.user).filter(group=found)
-    days = DailyCauseTotals.objects.visible_to(request.user).filter(group=found)
+def _page(request: AuthenticatedRequest, group: FailureGroup, form: GroupForm | None = None) -> HttpResponse:
+    hours = CauseTotals.objects.visible_to(request.user).filter(group=group)
+    days = DailyCauseTotals.objects.visible_to(request.user).filter(group=group)
     [row] = group_list.group_rows([days])
     end = hour_of(timezone.now()) + timedelta(hours=1)
     group_list.add_details([row], [days], hours, end=end)
     group_list.add_waits([row], timezone.now())
-    verdicts = Verdict.objects.visible_to(request.user).filter(group=found).select_related("job__cluster", "experiment")
+
+    verdicts = Verdict.objects.visible_to(request.user).filter(group=group).select_related("job__cluster", "experiment")
     newest = list(verdicts.order_by("-ended_at", "-pk")[:JOBS_SHOWN])
-    sees_all = groups.sees_all_of(request.user, found)
+    sees_all = groups.sees_all_of(request.user, group)
     example_lines = list_example_lines(newest[0]) if newest else []
     experience = None
-    if newest and found.kind == GroupKind.ERROR:
+    if newest and group.kind == GroupKind.ERROR:
         experience = experience_of(newest[0], user=request.user, at=timezone.now(), with_itself=True)
     context = {
-        "group": found,
+        "group": group,
         "row": row,
         "chart": _chart(row, end),
         "example": newest[0] if newest else None,
         "example_lines": example_lines,
         "experience": experience,
-        "make_known_url": _make_known(found, example_lines) if may_propose_known_errors(request.user) else "",
+        "make_known_url": _make_known(group, example_lines) if may_propose_known_errors(request.user) else "",
         "verdicts": newest,
-        "profile": profile_of(found) if sees_all else None,
+        "profile": profile_of(group) if sees_all else None,
         "sees_all": sees_all,
-        "may_triage": groups.may_triage(request.user, found),
-        "known_error": KnownError.objects.filter(pk=found.cause).first() if found.cause else None,
-        "notes": found.notes.all(),
-        "events": events_of(found).order_by("-id")[:EVENTS_SHOWN],
-        "form": form or GroupForm(initial=_initial(found, request.user)),
-        "moves": _moves(found),
+        "may_triage": groups.may_triage(request.user, group),
+        "known_error": KnownError.objects.filter(pk=group.cause).first() if group.cause else None,
+        "notes": group.notes.all(),
+        "events": events_of(group).order_by("-id")[:EVENTS_SHOWN],
+        "form": form or GroupForm(initial=_initial(group, request.user)),
+        "moves": _moves(group),
     }
     status = (400 if form.errors else 409) if form else 200
     return render(request, "diagnosis/group.html", context, status=status)
 
 
-def _make_known(found: FailureGroup, example_lines: Sequence[ExampleLine]) -> str:
-    """Return the address of the form for a known error made from this group, by the line that decided."""
-    lines = [line.text for line in example_lines if found.cause and line.pattern == found.cause] or [found.line]
-    query = {"line": lines[0], "service": found.service, "verdict": found.verdict}
-    return (
-        f"{reverse('diagnosis:known-error-new')}?{urlencode(query)}"
-        if lines[0] and found.kind == GroupKind.ERROR
-        else ""
-    )
+def _make_known(group: FailureGroup, example_lines: Sequence[ExampleLine]) -> str:
+    """Return the URL of the form for a known error, filled with the line that decided; "" if there is none."""
+    deciding = [line.text for line in example_lines if group.cause and line.pattern == group.cause]
+    line = deciding[0] if deciding else group.line
+    if not line or group.kind != GroupKind.ERROR:
+        return ""
+    query = {"line": line, "service": group.service, "verdict": group.verdict}
+    return f"{reverse('diagnosis:known-error-new')}?{urlencode(query)}"
 
 
-def _initial(found: FailureGroup, user: User) -> dict[str, Any]:
-    return {"owner": found.owner or user.username, "days": MUTE_DAYS, "seen_at": found.status_at.isoformat()}
+def _initial(group: FailureGroup, user: User) -> dict[str, Any]:
+    return {"owner": group.owner or user.username, "days": MUTE_DAYS, "seen_at": group.status_at.isoformat()}
 
 
-def _moves(found: FailureGroup) -> list[tuple[str, str]]:
-    """Return the buttons that change the status of a group from where it is."""
+def _moves(group: FailureGroup) -> list[tuple[str, str]]:
+    """Return the buttons that change the current status of a group."""
     labels = {
         GroupStatus.KNOWN: "Mark as known",
         GroupStatus.RETRIED: "Mark as retried",
         GroupStatus.RESOLVED: "Resolve",
     }
-    possible = GROUP_MOVES[GroupStatus(found.status)]
+    possible = GROUP_MOVES[GroupStatus(group.status)]
     moves = [(status.value, label) for status, label in labels.items() if status in possible]
-    return [("unmute", "Unmute"), *moves] if found.status == GroupStatus.MUTED else moves
+    if group.status == GroupStatus.MUTED:
+        return [("unmute", "Unmute"), *moves]
+    return moves
 
 
 def _chart(row: group_list.GroupRow, end: datetime) -> str:
@@ -198,15 +200,16 @@ def _chart(row: group_list.GroupRow, end: datetime) -> str:
 @require_POST
 def act(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Assign a group, change its status, or add a note."""
-    found, form = _group(request, pk), GroupForm(request.POST)
+    group = _group(request, pk)
+    form = GroupForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
-            _do(found, form, request.user)
+            _do(group, form, request.user)
             messages.success(request, form.DONE[form.cleaned_data["do"]])
-            return redirect(found)
-    found.refresh_from_db()
-    form.data = {**request.POST.dict(), "seen_at": found.status_at.isoformat()}
-    return _page(request, found, form)
+            return redirect(group)
+    group.refresh_from_db()
+    form.data = {**request.POST.dict(), "seen_at": group.status_at.isoformat()}
+    return _page(request, group, form)
 
 
 @require_POST
@@ -220,12 +223,12 @@ def act_on_several(request: AuthenticatedRequest) -> HttpResponse:
         messages.error(request, " ".join(map(str, form.errors.get("days", []))) or "Select groups and an action.")
     else:
         changed = 0
-        for found in chosen:
+        for group in chosen:
             try:
-                _do(found, form, request.user)
+                _do(group, form, request.user)
                 changed += 1
             except (DomainError, NotAllowed) as error:
-                messages.error(request, f"{found}: {error}")
+                messages.error(request, f"{group}: {error}")
         messages.success(request, f"{changed} group{'s' * (changed != 1)} changed.")
     hosts = {request.get_host()}
     is_ours = url_has_allowed_host_and_scheme(back, allowed_hosts=hosts, require_https=request.is_secure())
@@ -233,23 +236,26 @@ def act_on_several(request: AuthenticatedRequest) -> HttpResponse:
 
 
 @transaction.atomic
-def _do(found: FailureGroup, form: GroupForm, user: User) -> None:
-    """Do what the button of the form says, and take what was typed beside other buttons."""
-    data, at = form.cleaned_data, timezone.now()
-    action, text, seen_at = data["do"], data["text"], data["seen_at"]
+def _do(group: FailureGroup, form: GroupForm, user: User) -> None:
+    """Perform the action of the button pressed, and save what was typed in the fields of other buttons."""
+    at = timezone.now()
+    data = form.cleaned_data
+    action = data["do"]
+    text = data["text"]
+    seen_at = data["seen_at"]
     owner = (data["owner"] or user.username) if action == "assign" else form.typed("owner")
     days = data["days"] if action == "muted" else form.typed("days")
 
     if owner:
-        groups.assign_group(group=found, owner=owner, by=user, at=at, seen_at=seen_at)
+        groups.assign_group(group=group, owner=owner, by=user, at=at, seen_at=seen_at)
         seen_at = at  # a change of status after it overwrites only what the user does here
     if days:
         until = at + timedelta(days=days)
-        groups.set_status(group=found, status=GroupStatus.MUTED, by=user, at=at, muted_until=until, seen_at=seen_at)
+        groups.set_status(group=group, status=GroupStatus.MUTED, by=user, at=at, muted_until=until, seen_at=seen_at)
     elif action == "unmute":
         if not owner:  # else the group is assigned, so no longer muted
-            groups.unmute_group(group=found, by=user, at=at, seen_at=seen_at)
+            groups.unmute_group(group=group, by=user, at=at, seen_at=seen_at)
     elif action not in ("assign", "note"):
-        groups.set_status(group=found, status=GroupStatus(action), by=user, at=at, seen_at=seen_at)
+        groups.set_status(group=group, status=GroupStatus(action), by=user, at=at, seen_at=seen_at)
     if action == "note" or text.strip():
-        groups.add_note(group=found, text=text, by=user, at=at)
+        groups.add_note(group=group, text=text, by=user, at=at)

@@ -37,11 +37,11 @@ def import_page(request: AuthenticatedRequest) -> HttpResponse:
     """Check YAML, or import it: all of it or, with a fault, nothing."""
     if not may_propose_known_errors(request.user):
         raise NotAllowed("Only the OPG and liaisons can propose known errors.")
-    form, done = ImportForm(request.POST or None), None
+    form = ImportForm(request.POST or None)
+    done = None
     if request.method == "POST" and form.is_valid():
         dry_run = "save" not in request.POST
-        given = form.cleaned_data
-        done = import_known_errors(**given, by=request.user, at=timezone.now(), dry_run=dry_run)
+        done = import_known_errors(**form.cleaned_data, by=request.user, at=timezone.now(), dry_run=dry_run)
         if not dry_run and not done.faults:
             count = len(done.added) + len(done.changed)
             what = "imported" if may_edit_catalogue(request.user) else "proposed"

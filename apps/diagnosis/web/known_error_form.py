@@ -68,7 +68,7 @@ class KnownErrorForm(forms.ModelForm):
 
     def values(self) -> dict[str, Any]:
         """Return the fields as plain data, as changes keep them."""
-        given = {name: value for name, value in self.cleaned_data.items() if name not in {"id", "reason", "base"}}
-        given["experiment"] = given["experiment"].key if given["experiment"] else ""
-        given["expires_at"] = given["expires_at"].isoformat() if given["expires_at"] else None
-        return given
+        values = {name: value for name, value in self.cleaned_data.items() if name not in {"id", "reason", "base"}}
+        values["experiment"] = values["experiment"].key if values["experiment"] else ""
+        values["expires_at"] = values["expires_at"].isoformat() if values["expires_at"] else None
+        return values

@@ -44,13 +44,20 @@ def known_errors(request: AuthenticatedRequest) -> HttpResponse:
     """List known errors with the jobs of 30 days, those with most jobs first."""
     chosen = KnownErrors(request.GET, KnownError.objects.select_related("experiment"))
     by_id = figures.figures_of(request.user, at=timezone.now())
-    found = [(row, by_id.get(row.pk)) for row in chosen.qs]
-    found.sort(key=lambda each: (-(each[1].jobs if each[1] else 0), each[0].pk))
-    page = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
+
+    def most_jobs_first(known_error: KnownError) -> tuple[int, str]:
+        jobs = by_id.get(known_error.pk)
+        return (-jobs.jobs if jobs else 0, known_error.pk)
+
+    page = Paginator(sorted(chosen.qs, key=most_jobs_first), PAGE_SIZE).get_page(request.GET.get("page"))
     rows = []
-    for row, jobs in page.object_list:
-        words = f"30 days, at most {max(jobs.daily)} jobs a day" if jobs else ""
-        rows.append((row, jobs, charts.spark(jobs.daily, sentence=words) if jobs else ""))
+    for row in page.object_list:
+        jobs = by_id.get(row.pk)
+        chart = ""
+        if jobs:
+            chart = charts.spark(jobs.daily, sentence=f"30 days, at most {max(jobs.daily)} jobs a day")
+        rows.append((row, jobs, chart))
+
     context = {
         "filter": chosen,
         "page": page,
@@ -64,19 +71,19 @@ def known_errors(request: AuthenticatedRequest) -> HttpResponse:
 
 @require_safe
 def known_error(request: AuthenticatedRequest, pk: str) -> HttpResponse:
-    """Show one known error: what it says, its jobs of 30 days, proposals and history."""
+    """Show one known error: its text, its jobs of 30 days, proposals and history."""
     row = get_object_or_404(KnownError.objects.select_related("experiment"), pk=pk)
     at = timezone.now()
-    found = figures.figures_of(request.user, at=at, only=[pk]).get(pk)
+    error_figures = figures.figures_of(request.user, at=at, only=[pk]).get(pk)
     days = figures.days_until(at)
-    daily = found.daily if found else [0] * len(days)
+    daily = error_figures.daily if error_figures else [0] * len(days)
     bins = [charts.Bin(f"{day:%d %b}", (jobs,)) for day, jobs in zip(days, daily, strict=True)]
-    words = f"{sum(daily)} jobs failed by it in 30 days, at most {max(daily)} in one day"
+    sentence = f"{sum(daily)} jobs failed by it in 30 days, at most {max(daily)} in one day"
     context = {
         "row": row,
-        "figures": found,
+        "figures": error_figures,
         "chart": charts.bars(
-            bins, [charts.Series("jobs", "down")], sentence=words, heading="Day", ticks=charts.edge_ticks(bins)
+            bins, [charts.Series("jobs", "down")], sentence=sentence, heading="Day", ticks=charts.edge_ticks(bins)
         ),
         "history": figures.history_of(pk),
         "since": days[0],

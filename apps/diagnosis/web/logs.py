@@ -26,7 +26,7 @@ from apps.jobs.models import Job
 from apps.jobs.web.one_job import of_job
 
 _RANGE = re.compile(r"\s{0,9}(\d{1,18})(?:\s{0,9}[-–]\s{0,9}(\d{1,18}))?\s{0,9}")
-_STREAMS = {str(each): each for each in Stream}
+_STREAMS = {str(stream): stream for stream in Stream}
 _LEVELS: dict[str, Level] = {"error": "error", "warning": "warning"}
 
 
@@ -35,9 +35,9 @@ def _stream(request: AuthenticatedRequest) -> Stream | None:
 
 
 def _range(text: str) -> tuple[int, int] | None:
-    """Return the two numbers of `12-34`, or one twice; None if it is no range."""
-    found = _RANGE.fullmatch(text)
-    return (int(found[1]), int(found[2] or found[1])) if found else None
+    """Return the two numbers of `12-34`, or a single number twice; None if the text is no range."""
+    match = _RANGE.fullmatch(text)
+    return (int(match[1]), int(match[2] or match[1])) if match else None
 
 
 @require_safe
@@ -47,15 +47,21 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     query = request.GET
     if request.htmx and "open" not in query:
         return _log_card(request, job)
-    wanted = read_query(request, "line", _range, expected="a line such as 12, or lines such as 12-34")
-    at, to = (read_query(request, name, number_of, expected="a number of bytes") for name in ("at", "to"))
+    lines = read_query(request, "line", _range, expected="a line such as 12, or lines such as 12-34")
+    at = read_query(request, "at", number_of, expected="a number of bytes")
+    to = read_query(request, "to", number_of, expected="a number of bytes")
     level: Level | None = read_query(request, "level", _LEVELS.get, expected="error or warning")
     part = _range(query.get("open", "")) if request.htmx else None
     text = query.get("find", "")
     search = None
     if text:
-        match_case, regex = (query.get(name) == "yes" for name in ("case", "regex"))
-        search = Search(text, regex=regex, match_case=match_case, since=number_in(query, "since") or 0)
+        search = Search(
+            text,
+            regex=query.get("regex") == "yes",
+            match_case=query.get("case") == "yes",
+            since=number_in(query, "since") or 0,
+        )
+
     page = log_page(
         job,
         user=request.user,
@@ -63,7 +69,7 @@ def log(request: AuthenticatedRequest, job: Job) -> HttpResponse:
         query=PageQuery(
             at=at,
             to=to,
-            line=wanted if wanted is None else (min(wanted), max(wanted)),
+            line=(min(lines), max(lines)) if lines else None,
             part=part,
             only=level,
             search=search,
@@ -100,8 +106,13 @@ def compare(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     every_line = request.GET.get("lines") == "all"
     stream = _stream(request) or default_stream(job, tuple(name for name, _ in log_paths(job)))
     other = read_query(request, "with", lambda text: _other(request, text), expected="the number of a job you may see")
-    found = compare_logs(job, user=request.user, stream=stream, chosen=other, every_line=every_line)
-    context = {"found": found, "job": job, "every_line": every_line, "diagnosis": job_diagnosis(job, timezone.now())}
+    comparison = compare_logs(job, user=request.user, stream=stream, chosen=other, every_line=every_line)
+    context = {
+        "found": comparison,
+        "job": job,
+        "every_line": every_line,
+        "diagnosis": job_diagnosis(job, timezone.now()),
+    }
     return render(request, "diagnosis/log_compare.html", context)
 
 

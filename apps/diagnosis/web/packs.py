@@ -36,30 +36,31 @@ class PackForm(forms.Form):
     reason = forms.CharField(max_length=4000, required=False, help_text="Why; the approver reads it.")
 
     def clean(self) -> dict[str, Any]:
-        given: dict[str, Any] = super().clean() or {}
-        file = given.pop("file", None)
+        fields: dict[str, Any] = super().clean() or {}
+        file = fields.pop("file", None)
         if file is not None:
             try:
-                given["text"] = file.read(MAX_BYTES + 1).decode("utf-8-sig")
+                fields["text"] = file.read(MAX_BYTES + 1).decode("utf-8-sig")
             except UnicodeDecodeError:
                 self.add_error("file", "Not valid UTF-8.")
-        elif not given.get("text", "").strip():
+        elif not fields.get("text", "").strip():
             self.add_error("text", "Paste a pack or choose a file.")
-        return given
+        return fields
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def packs(request: AuthenticatedRequest) -> HttpResponse:
     """List the packs that the user may see; check an uploaded one, or propose it."""
-    form, effect = PackForm(request.POST or None, request.FILES or None), None
+    form = PackForm(request.POST or None, request.FILES or None)
+    effect = None
     if request.method == "POST" and form.is_valid():
         with show_errors(request, form):
-            given = form.cleaned_data
+            fields = form.cleaned_data
             if "save" in request.POST:
-                proposed = propose_pack(**given, by=request.user, at=timezone.now())
+                proposed = propose_pack(**fields, by=request.user, at=timezone.now())
                 messages.success(request, "Pack proposed. It takes effect when the OPG approves it.")
                 return redirect(proposed)
-            effect = effect_of(checked_pack(given["text"], by=request.user))
+            effect = effect_of(checked_pack(fields["text"], by=request.user))
     rows = ExperimentPack.objects.visible_to(request.user).select_related("experiment").defer("text", "markers")
     may_propose = is_opg(request.user) or scope_of(request.user).has_anywhere(Role.LIAISON)
     context = {"form": form, "effect": effect, "packs": rows[:SHOWN], "may_propose": may_propose}

@@ -57,7 +57,7 @@ def reclassification(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         return redirect(run)
     context = {
         "run": run,
-        "moves": sorted(run.moves.items(), key=lambda each: (-each[1], each[0])),
+        "moves": sorted(run.moves.items(), key=lambda move: (-move[1], move[0])),
         "is_running": run.state in RECLASSIFYING,
         "may_apply": run.state == ReclassificationState.PREVIEWED and run.changed,
     }

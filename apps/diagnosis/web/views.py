@@ -57,9 +57,9 @@ def verdict(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 def correct_verdict(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     form = CorrectionForm(request.POST)
     if form.is_valid():
-        given = {**form.cleaned_data, "verdict": VerdictKind(form.cleaned_data["verdict"])}
+        correction = {**form.cleaned_data, "verdict": VerdictKind(form.cleaned_data["verdict"])}
         with show_errors(request, form):
-            override_verdict(job=job, by=request.user, at=timezone.now(), **given)
+            override_verdict(job=job, by=request.user, at=timezone.now(), **correction)
             messages.success(request, "Verdict overridden.")
             return redirect(job)
     return render(request, "diagnosis/verdict.html", _verdict_context(request, job, form), status=400)

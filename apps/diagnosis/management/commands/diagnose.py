@@ -63,12 +63,12 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
         if not block.is_whole:
             block = before.numbered(block)
-        found = diagnose(facts, [block], classifiers=classifiers(), surveys={block.stream: before})
-        self.stdout.write(json.dumps(_as_json(found), indent=2 if self.stdout.isatty() else None))
+        diagnosis = diagnose(facts, [block], classifiers=classifiers(), surveys={block.stream: before})
+        self.stdout.write(json.dumps(_as_json(diagnosis), indent=2 if self.stdout.isatty() else None))
 
 
-def _as_json(found: Diagnosis) -> dict[str, object]:
-    verdict = found.verdict
+def _as_json(diagnosis: Diagnosis) -> dict[str, object]:
+    verdict = diagnosis.verdict
     return {
         "verdict": verdict.verdict,
         "advice": verdict.advice,
@@ -78,7 +78,7 @@ def _as_json(found: Diagnosis) -> dict[str, object]:
         "service": verdict.service,
         "cause": verdict.cause.pattern.id if verdict.cause else None,
         "reasons": [{"kind": r.kind, "text": r.text, "target": r.target} for r in verdict.reasons],
-        "evidence": [_evidence(hit) for hit in found.by_weight()],
+        "evidence": [_evidence(hit) for hit in diagnosis.by_weight()],
     }
 
 
