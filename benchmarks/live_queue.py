@@ -91,7 +91,7 @@ def stored(cluster, snapshot, at):
     from apps.jobs.domain.queue import store_queue
 
     before, begun = written(connection), time.perf_counter()
-    store_queue(cluster=cluster, found=snapshot, origins={}, at=at)
+    store_queue(cluster=cluster, jobs=snapshot, origins={}, at=at)
     seconds = time.perf_counter() - begun
     return {"rows_written": written(connection) - before, "seconds": round(seconds, 3)}
 

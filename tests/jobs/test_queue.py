@@ -64,7 +64,7 @@ def now(spool_id, state, jobs=1, **values):
 
 def store(cluster, found):
     origins = captured_origins(cluster, [one.spool_id for one in found])
-    queue.store_queue(cluster=cluster, found=found, origins=origins, at=AT)
+    queue.store_queue(cluster=cluster, jobs=found, origins=origins, at=AT)
 
 
 def read(cluster, at=AT):
@@ -154,9 +154,9 @@ def test_squeue_is_counted_by_submission_and_state(tmp_path):
 def test_unchanged_queue_writes_nothing_and_a_change_only_its_rows(alps, captured):
     found = [now("1", QUEUED, 3, reason="Priority"), now("2", HELD, 2, reason="JobHeldUser"), now("9", RUNNING, 4)]
     named = {("1", AT): (captured.pk, "generation")}
-    assert store_live(cluster=alps, found=found, named=named) == 3
-    assert store_live(cluster=alps, found=found, named=named) == 0
-    assert store_live(cluster=alps, found=[now("1", QUEUED, 2, reason="Priority"), found[1]], named=named) == 2
+    assert store_live(cluster=alps, jobs=found, named=named) == 3
+    assert store_live(cluster=alps, jobs=found, named=named) == 0
+    assert store_live(cluster=alps, jobs=[now("1", QUEUED, 2, reason="Priority"), found[1]], named=named) == 2
     rows = LiveJobs.objects.order_by("state").values_list("state", "reason", "jobs", "request")
     assert list(rows) == [("held", "JobHeldUser", 2, None), ("queued", "Priority", 2, captured.pk)]
 
@@ -203,7 +203,7 @@ def test_queue_times_that_spread_widely_have_a_logarithmic_scale(longest, is_log
 
 def test_page_says_why_jobs_wait_in_plain_words(alps, captured, nova, dune, client, liaison):
     found = [now("1", QUEUED, 3, reason="Priority"), now("5", HELD, 7, reason="13", account="dune")]
-    store_live(cluster=alps, found=found, named={("1", AT): (captured.pk, "generation")})
+    store_live(cluster=alps, jobs=found, named={("1", AT): (captured.pk, "generation")})
     client.force_login(liaison)
     page = client.get("/jobs/?tab=queued").content.decode()
     assert "Higher-priority jobs first" in page

@@ -126,7 +126,7 @@ def a_job(request):
 def a_waiting_job(request):
     cluster = clusters.cluster()
     found = [CurrentJobs("1", AT, CurrentState.QUEUED, 1, "nova")]
-    store_queue(cluster=cluster, found=found, origins={"1": [Origin(AT, request.key, "generation")]}, at=AT)
+    store_queue(cluster=cluster, jobs=found, origins={"1": [Origin(AT, request.key, "generation")]}, at=AT)
 
 
 def a_report(request):

@@ -138,7 +138,7 @@ def test_corrected_account_is_proven_again(alps, queued):
 def test_waiting_jobs_count_only_with_proof(alps, queued, nova, shifter):
     def wait(account="guest", user="mallory"):
         found = [CurrentJobs("7", SENT, CurrentState.QUEUED, 5, account)]
-        store_queue(cluster=alps, found=found, origins={"7": [Origin(SENT, queued.key, "generation", user)]}, at=END)
+        store_queue(cluster=alps, jobs=found, origins={"7": [Origin(SENT, queued.key, "generation", user)]}, at=END)
         return sum(QueueCount.objects.values_list("queued", flat=True))
 
     assert wait() == 0

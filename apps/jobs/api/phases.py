@@ -102,9 +102,9 @@ class PhasesView(StrictView):
     @extend_schema(operation_id="phases_create", request=PhasesWriter, responses=StoredPhasesReader)
     def post(self, request: Request) -> Response:
         """Store phases of one job. Repeating a report changes nothing; a bad phase stops no other."""
-        given = checked_data(PhasesWriter(data=request.data))
+        report = checked_data(PhasesWriter(data=request.data))
         token: Any = request.auth
-        return Response(StoredPhasesReader(store_phases(token=token, at=timezone.now(), **given)).data)
+        return Response(StoredPhasesReader(store_phases(token=token, at=timezone.now(), **report)).data)
 
 
 class PhaseTokenWriter(serializers.Serializer[Any]):
@@ -129,20 +129,20 @@ class PhaseTokensView(ApiView):
     @extend_schema(operation_id="phase_tokens_create", request=PhaseTokenWriter, responses={201: PhaseTokenReader})
     def post(self, request: ApiRequest) -> Response:
         """Create a token with which the jobs of one array report their phases; for members of the experiment."""
-        given = checked_data(PhaseTokenWriter(data=request.data))
-        experiment: Experiment = given["experiment"]
+        fields = checked_data(PhaseTokenWriter(data=request.data))
+        experiment: Experiment = fields["experiment"]
         if not scope_of(request.user).sees(experiment.pk):
             raise ValidationError({"experiment": ["Not found, or you do not have access."]})
-        key = given["request"]
+        key = fields["request"]
         if key and not ProductionRequest.objects.filter(key=key, experiment=experiment).exists():
             raise ValidationError({"request": ["This experiment has no such request."]})
         at = timezone.now()
         token = issue_phase_token(
             user=request.user,
-            cluster=given["cluster"].pk,
+            cluster=fields["cluster"].pk,
             experiment=experiment.pk,
             request_key=key,
-            stage=given["stage"],
+            stage=fields["stage"],
             at=at,
         )
         return Response(PhaseTokenReader({"token": token, "expires_at": at + LIFETIME}).data, status=201)

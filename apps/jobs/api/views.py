@@ -64,10 +64,10 @@ class ClaimViewSet(OfRequests):
     serializer_class: Any = ClaimsReader
 
     def get_object(self) -> Request:
-        wanted = super().get_object()
+        production_request = super().get_object()
         if self.action != "retrieve":
-            claims.check_may_decide(self.request.user, wanted)
-        return wanted
+            claims.check_may_decide(self.request.user, production_request)
+        return production_request
 
     def answer(self, done: Request, reader: Any = None, code: int = 200) -> Response:
         content = {
@@ -82,14 +82,14 @@ class ClaimViewSet(OfRequests):
         return self.answer(self.get_object())
 
     @command(AcceptClaimsWriter, ClaimsReader)
-    def accept(self, wanted: Request, **given: Any) -> None:
+    def accept(self, production_request: Request, **fields: Any) -> None:
         """Accept the claims of a job, an array or a user; allowed for approvers and shifters."""
-        claims.accept_claims(request=wanted, **given)
+        claims.accept_claims(request=production_request, **fields)
 
     @command(WithdrawClaimsWriter, ClaimsReader)
-    def withdraw(self, wanted: Request, **given: Any) -> None:
+    def withdraw(self, production_request: Request, **fields: Any) -> None:
         """Withdraw an acceptance: its jobs no longer count for the request."""
-        claims.withdraw_claims(request=wanted, **given)
+        claims.withdraw_claims(request=production_request, **fields)
 
 
 class NdjsonParser(BaseParser):
@@ -154,10 +154,11 @@ class StatisticsView(ApiView):
 
         asked = read_question(request.query_params, at=timezone.now(), measure="failure_rate")
         if asked.problems:
-            raise ValidationError({name: [words] for name, words in asked.problems.items()})
+            raise ValidationError({name: [problem] for name, problem in asked.problems.items()})
+
         question = asked.question
         answer = Explorer(request.user).answer(question, limit=MOST_ROWS)
-        found = {
+        statistics = {
             "population": {
                 "since": question.since,
                 "until": question.until,
@@ -170,4 +171,4 @@ class StatisticsView(ApiView):
             "left_out": answer.left_out,
             "total": answer.all,
         }
-        return Response(StatisticsReader(found, context={"measure": question.measure}).data)
+        return Response(StatisticsReader(statistics, context={"measure": question.measure}).data)

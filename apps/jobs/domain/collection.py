@@ -179,11 +179,20 @@ def store_read(
     """Store records and keep those that are wrong; return how many are new, changed, flagged."""
     keep_months()
     dropped = dropped_months()
-    every = [flagged_if_wrong(one, at=at, dropped=dropped) for one in read]
-    flagged = [one for one in every if isinstance(one, Flagged)]
-    records = [record for one in every if (record := one.record if isinstance(one, Flagged) else one)]
+    flagged: list[Flagged] = []
+    records: list[JobRecord] = []
+    for item in read:
+        checked = flagged_if_wrong(item, at=at, dropped=dropped)
+        if not isinstance(checked, Flagged):
+            records.append(checked)
+            continue
+        flagged.append(checked)
+        if checked.record:
+            records.append(checked.record)
+
     keep_flagged(cluster=cluster, flagged=flagged, source=source, at=at)
-    return *store_records(cluster=cluster, records=records, at=at), len(flagged)
+    new, changed = store_records(cluster=cluster, records=records, at=at)
+    return new, changed, len(flagged)
 
 
 def flagged_if_wrong(
@@ -216,23 +225,26 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
 
     Publishes one `jobs.collected` with the IDs of both and of the failed ones.
     """
-    wanted = {key_of(record): record for record in records}
+    by_key = {key_of(record): record for record in records}
     # One writer per cluster until the commit.
     Collection.objects.select_for_update().get(cluster=cluster)
     rules = current_rules()
     digest = record_digests(settings.CAPTURE_MASK_NAMES, rules)
-    ids = list({job_id for job_id, _, _ in wanted})
+
+    ids = list({job_id for job_id, _, _ in by_key})
     rows = rows_where_any(Job, (*_KEY, "id", "record_digest"), "job_id", ids, cluster_id=cluster.pk)
     stored = {(job_id, submitted_at, attempt): (pk, old) for job_id, submitted_at, attempt, pk, old in rows}
-    digests = {key: digest(wanted[key]) for key in stored.keys() & wanted.keys()}
+    digests = {key: digest(by_key[key]) for key in stored.keys() & by_key.keys()}
     changed = {stored[key][0]: key for key, now in digests.items() if stored[key][1] != now}
-    new = [record for key, record in wanted.items() if key not in stored]
-    differing = [wanted[key] for key in changed.values()]
+    new = [record for key, record in by_key.items() if key not in stored]
+    differing = [by_key[key] for key in changed.values()]
+
     masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=rules)
     lock_proofs(shared=True)
     to_columns = partial(_columns_of, masker=masker, sites=_sites_of([*new, *differing]))
     membership = Membership(cluster)
     jobs, hours = _insert(cluster, new, to_columns, digest, membership, at)
+
     values = dict(zip(changed, _rows(to_columns(differing)) if differing else (), strict=True))
     corrected = 0
     if changed:
@@ -248,6 +260,7 @@ def store_records(*, cluster: Cluster, records: Iterable[JobRecord], at: datetim
         corrected += 1
     if corrected:
         mark_log_phases(Job.objects.filter(pk__in=changed))  # again: their ends may have changed
+
     if jobs:
         mark_dirty(hours)
         data = {"jobs": [pk for pk, _ in jobs], "failed": [pk for pk, is_failed in jobs if is_failed]}
@@ -294,7 +307,7 @@ def _insert(
     experiment_of = cache(membership.experiment_of)
     keys = iter(next_keys(Job, len(records)))
     names = (*RECORD_FIELDS, "site_id", "experiment_id")
-    given = itemgetter(*names)
+    values_of = itemgetter(*names)
 
     def rows() -> Iterator[tuple[Any, ...]]:
         for start in range(0, len(records), _ROWS_AT_ONCE):
@@ -307,7 +320,7 @@ def _insert(
             jobs.extend(zip(own, map(FAILED_STATES.__contains__, columns["state"]), strict=True))
             hours.update(map(hour_of, columns["ended_at"]))
             constant = repeat(cluster.pk, len(part)), repeat(at, len(part))
-            yield from zip(own, *constant, map(digest, part), *given(columns), strict=True)
+            yield from zip(own, *constant, map(digest, part), *values_of(columns), strict=True)
 
     copy_rows(Job, ("id", "cluster_id", "collected_at", "record_digest", *names), rows())
     return jobs, hours

@@ -23,22 +23,22 @@ KEPT = timedelta(days=90)
 
 
 def keep_flagged(*, cluster: Cluster, flagged: Iterable[Flagged], source: RecordSource, at: datetime) -> None:
-    """Keep records with their reasons, secrets masked; a repeated one once."""
-    found = list(flagged)
-    if not found:
+    """Keep records with their reasons and with secrets masked; a repeated record is kept once."""
+    records = list(flagged)
+    if not records:
         return
     masker = Masker(names=settings.CAPTURE_MASK_NAMES, key=settings.MASKING_KEY.encode(), rules=current_rules())
     rows = [
         FlaggedRecord(
             cluster=cluster,
             source=source,
-            digest=keyed_digest(one.raw),
-            raw=clean_text(masker.mask_text(one.raw[:MOST_RAW]), MOST_RAW),
-            reason=clean_text(one.reason, 500),
-            stored=one.record is not None,
+            digest=keyed_digest(record.raw),
+            raw=clean_text(masker.mask_text(record.raw[:MOST_RAW]), MOST_RAW),
+            reason=clean_text(record.reason, 500),
+            stored=record.record is not None,
             received_at=at,
         )
-        for one in found
+        for record in records
     ]
     FlaggedRecord.objects.bulk_create(rows, ignore_conflicts=True)
 
@@ -52,10 +52,13 @@ def flagged_reasons() -> list[dict[str, Any]]:
 
 
 def flagged_records(*, cluster: str = "", reason: str = "") -> QuerySet[FlaggedRecord]:
-    """Return the kept records, of a cluster and with a reason if they are given."""
-    wanted = {"cluster__name": cluster, "reason": reason}
-    given = {name: value for name, value in wanted.items() if value}
-    return FlaggedRecord.objects.filter(**given).select_related("cluster")
+    """Return the kept records; of one cluster and with one reason, if they are named."""
+    records = FlaggedRecord.objects.select_related("cluster")
+    if cluster:
+        records = records.filter(cluster__name=cluster)
+    if reason:
+        records = records.filter(reason=reason)
+    return records
 
 
 def forget_flagged(*, at: datetime) -> None:

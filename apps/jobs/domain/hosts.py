@@ -29,18 +29,20 @@ def read_hosts(*, cluster: Cluster, at: datetime) -> int | None:
     """
     try:
         scheduler = adapter_of(cluster)
-        found = list(scheduler.hosts()) if isinstance(scheduler, KnowsHosts) else None
+        if not isinstance(scheduler, KnowsHosts):
+            return None
+        hosts = list(scheduler.hosts())
     except SchedulerError as error:
         log.warning("the hosts of cluster %s cannot be read: %s", cluster.name, error)
         return None
     except Exception:  # a third party's adapter may raise anything; the other clusters go on
         log.exception("scheduler adapter %s failed", cluster.scheduler)
         return None
-    return None if found is None else store_hosts(cluster=cluster, found=found, at=at)
+    return store_hosts(cluster=cluster, hosts=hosts, at=at)
 
 
 @transaction.atomic
-def store_hosts(*, cluster: Cluster, found: Iterable[HostFacts], at: datetime) -> int:
+def store_hosts(*, cluster: Cluster, hosts: Iterable[HostFacts], at: datetime) -> int:
     """Store the hosts of a listing; return how many."""
     rows = {
         facts.name: Host(
@@ -52,7 +54,7 @@ def store_hosts(*, cluster: Cluster, found: Iterable[HostFacts], at: datetime) -
             memory_bytes=facts.memory_bytes,
             listed_at=at,
         )
-        for facts in found
+        for facts in hosts
     }
     fields = ["cpu_model", "address", "cores", "memory_bytes", "listed_at"]
     Host.objects.bulk_create(
@@ -87,19 +89,19 @@ class HostLookup:
             ]
         if self._listed:
             listed = list(map(self._listed_facts, columns["host"], columns["ended_at"]))
-            for name, found in zip(("cpu_model", "host_address"), zip(*listed, strict=True), strict=True):
-                columns[name] = [own or other for own, other in zip(columns[name], found, strict=True)]
+            for name, of_host in zip(("cpu_model", "host_address"), zip(*listed, strict=True), strict=True):
+                columns[name] = [own or other for own, other in zip(columns[name], of_host, strict=True)]
 
     def _cpu_model_reported(
         self, job_id: str, began_at: datetime, ended_at: datetime, of_experiment: int | None
     ) -> str:
-        """Return the CPU model that the job itself has reported last; only for its own experiment, if that is known."""
-        found = ""
+        """Return the newest CPU model that the job itself has reported; only for its own experiment, if known."""
+        newest = ""
         for started_at, experiment, cpu_model in self._reported.get(job_id, ()):
             own = of_experiment in (None, experiment)
             if cpu_model and own and began_at - AHEAD <= started_at < ended_at + AHEAD:
-                found = cpu_model
-        return found
+                newest = cpu_model
+        return newest
 
     def _listed_facts(self, host: str, ended_at: datetime) -> tuple[str, str]:
         """Return CPU model and address of a host that was listed near that time."""

@@ -20,31 +20,35 @@ Named = Mapping[tuple[str, datetime], tuple[int, str]]
 _Key = tuple[str, str, int | None, int | None, str, str]
 
 
-def store_live(*, cluster: Cluster, found: Iterable[CurrentJobs], named: Named) -> int:
+def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -> int:
     """Store the groups of a reading, in the caller's transaction; return how many rows it wrote: those that differ."""
     membership = Membership(cluster)
     requests = dict(Request.objects.filter(pk__in={pk for pk, _ in named.values()}).values_list("pk", "experiment"))
-    wanted: dict[_Key, LiveJobs] = {}
-    for one in found:
-        request, stage = named.get((one.spool_id, one.submitted_at), (None, ""))
-        experiment = requests[request] if request else membership.experiment_of(one.account, "")
-        reason, account = clean_text(one.reason, 100), clean_text(one.account, 255)
-        key = (str(one.state), reason, experiment, request, stage, account)
-        if (group := wanted.get(key)) is None:
-            group = wanted[key] = _group(cluster, key, one.submitted_at)
-        group.jobs += one.jobs
-        group.oldest_submitted_at = min(group.oldest_submitted_at, one.submitted_at)
+    groups: dict[_Key, LiveJobs] = {}
+    for current in jobs:
+        request, stage = named.get((current.spool_id, current.submitted_at), (None, ""))
+        experiment = requests[request] if request else membership.experiment_of(current.account, "")
+        reason = clean_text(current.reason, 100)
+        account = clean_text(current.account, 255)
+        key = (str(current.state), reason, experiment, request, stage, account)
+        if (group := groups.get(key)) is None:
+            group = groups[key] = _group(cluster, key, current.submitted_at)
+        group.jobs += current.jobs
+        group.oldest_submitted_at = min(group.oldest_submitted_at, current.submitted_at)
+
     known = {_key(row): row for row in LiveJobs.objects.filter(cluster=cluster)}
-    gone = [row.pk for key, row in known.items() if key not in wanted]
-    new = [row for key, row in wanted.items() if key not in known]
+    gone = [row.pk for key, row in known.items() if key not in groups]
+    new = [row for key, row in groups.items() if key not in known]
     changed = []
     for key, row in known.items():
-        if key not in wanted:
+        if key not in groups:
             continue
-        group = wanted[key]
+        group = groups[key]
         if (group.jobs, group.oldest_submitted_at) != (row.jobs, row.oldest_submitted_at):
-            row.jobs, row.oldest_submitted_at = group.jobs, group.oldest_submitted_at
+            row.jobs = group.jobs
+            row.oldest_submitted_at = group.oldest_submitted_at
             changed.append(row)
+
     if gone:
         LiveJobs.objects.filter(pk__in=gone).delete()
     LiveJobs.objects.bulk_create(new)
@@ -91,18 +95,18 @@ class LiveReason:
 
 def live_reasons(user: User, state: CurrentState) -> list[LiveReason]:
     """Return why jobs of a state that a user sees are in it, most jobs first."""
-    found: dict[Reason, LiveReason] = {}
+    reasons: dict[Reason, LiveReason] = {}
     rows = LiveJobs.objects.visible_to(user).filter(state=state).select_related("request", "cluster")
     for row in rows:
         reason = Reason("Running") if state == CurrentState.RUNNING else reason_of(row.reason)
-        one = found.setdefault(reason, LiveReason(reason, 0, row.oldest_submitted_at))
-        one.jobs += row.jobs
-        one.oldest_submitted_at = min(one.oldest_submitted_at, row.oldest_submitted_at)
+        live = reasons.setdefault(reason, LiveReason(reason, 0, row.oldest_submitted_at))
+        live.jobs += row.jobs
+        live.oldest_submitted_at = min(live.oldest_submitted_at, row.oldest_submitted_at)
         if row.reason:
-            one.codes.add(row.reason)
+            live.codes.add(row.reason)
         if row.request:
-            one.requests[row.request] = one.requests.get(row.request, 0) + row.jobs
+            live.requests[row.request] = live.requests.get(row.request, 0) + row.jobs
         else:
             name = row.account or row.cluster.name
-            one.others[name] = one.others.get(name, 0) + row.jobs
-    return sorted(found.values(), key=lambda one: (-one.jobs, one.reason.words))
+            live.others[name] = live.others.get(name, 0) + row.jobs
+    return sorted(reasons.values(), key=lambda live: (-live.jobs, live.reason.words))

@@ -124,10 +124,10 @@ def prove_jobs(jobs: QuerySet[Job], *, at: datetime) -> list[Job]:
 
 
 def _by_cluster(jobs: Iterable[Job]) -> Iterable[list[Job]]:
-    found: dict[int, list[Job]] = defaultdict(list)
+    by_cluster: dict[int, list[Job]] = defaultdict(list)
     for job in jobs:
-        found[job.cluster_id].append(job)
-    return found.values()
+        by_cluster[job.cluster_id].append(job)
+    return by_cluster.values()
 
 
 def _prove(jobs: Sequence[Job]) -> list[Job]:

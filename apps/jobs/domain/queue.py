@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import NamedTuple
 
 from django.db import transaction
@@ -58,33 +59,36 @@ def read_queue(*, cluster: Cluster, origins_of: Callable[[Cluster, Sequence[str]
         reason = clean_text(str(error) or type(error).__name__, 2000)
         QueueReading.objects.update_or_create(cluster=cluster, defaults={"last_error": reason})
         return reason
-    found = [one for one in answer if not isinstance(one, Flagged)]
-    flagged = [one for one in answer if isinstance(one, Flagged)]
+
+    jobs = [item for item in answer if not isinstance(item, Flagged)]
+    flagged = [item for item in answer if isinstance(item, Flagged)]
     keep_flagged(cluster=cluster, flagged=flagged, source=RecordSource.QUEUE, at=at)
-    origins = origins_of(cluster, sorted({one.spool_id for one in found}))
-    store_queue(cluster=cluster, found=found, origins=origins, at=at)
+    origins = origins_of(cluster, sorted({current.spool_id for current in jobs}))
+    store_queue(cluster=cluster, jobs=jobs, origins=origins, at=at)
     return ""
 
 
 @transaction.atomic
-def store_queue(*, cluster: Cluster, found: Iterable[CurrentJobs], origins: Origins, at: datetime) -> None:
+def store_queue(*, cluster: Cluster, jobs: Iterable[CurrentJobs], origins: Origins, at: datetime) -> None:
     """Store a reading of a cluster; what has not changed is not written again."""
     QueueReading.objects.get_or_create(cluster=cluster)
     QueueReading.objects.select_for_update().get(cluster=cluster)
-    counts: dict[tuple[int, str], QueueCount] = {}
-    jobs = list(found)
+
+    jobs = list(jobs)
     named = _named(cluster, jobs, origins)
-    for one in jobs:
-        origin = named.get((one.spool_id, one.submitted_at))
+    counts: dict[tuple[int, str], QueueCount] = {}
+    for current in jobs:
+        origin = named.get((current.spool_id, current.submitted_at))
         if origin is None:
             continue
         request, stage = origin
-        blank = QueueCount(cluster=cluster, request_id=request, stage=stage, newest_submitted_at=one.submitted_at)
+        blank = QueueCount(cluster=cluster, request_id=request, stage=stage, newest_submitted_at=current.submitted_at)
         count = counts.setdefault((request, stage), blank)
-        setattr(count, one.state, getattr(count, one.state) + one.jobs)
-        count.newest_submitted_at = max(count.newest_submitted_at, one.submitted_at)
+        setattr(count, current.state, getattr(count, current.state) + current.jobs)
+        count.newest_submitted_at = max(count.newest_submitted_at, current.submitted_at)
+
     _replace_counts(cluster, counts)
-    store_live(cluster=cluster, found=jobs, named=named)
+    store_live(cluster=cluster, jobs=jobs, named=named)
     record_work_start(requests={request for request, _ in counts}, at=at)
     QueueReading.objects.filter(cluster=cluster).update(at=at, last_error="")
 
@@ -106,24 +110,23 @@ def _replace_counts(cluster: Cluster, counts: Mapping[tuple[int, str], QueueCoun
 
 def _named(cluster: Cluster, jobs: list[CurrentJobs], origins: Origins) -> dict[tuple[str, datetime], tuple[int, str]]:
     """Return request and stage of each submission for which they are proven."""
-    claims = Claims(
-        cluster, keys={origin.request_key for each in origins.values() for origin in each}, spool_ids=origins
-    )
+    keys = {origin.request_key for origin in chain.from_iterable(origins.values())}
+    claims = Claims(cluster, keys=keys, spool_ids=origins)
     named = {}
-    for one in jobs:
-        for origin in origins.get(one.spool_id, ()):
+    for current in jobs:
+        for origin in origins.get(current.spool_id, ()):
             request = claims.requests.get(origin.request_key)
-            if request is None or abs(origin.submitted_at - one.submitted_at) > _SAME_SUBMISSION:
+            if request is None or abs(origin.submitted_at - current.submitted_at) > _SAME_SUBMISSION:
                 continue
             proof = claims.proof_of(
                 origin.request_key,
-                spool_id=one.spool_id,
-                submitted_at=one.submitted_at,
-                account=one.account,
+                spool_id=current.spool_id,
+                submitted_at=current.submitted_at,
+                account=current.account,
                 user=origin.user,
             )
             if proof != Proof.CLAIMED:
-                named[one.spool_id, one.submitted_at] = (request.pk, clean_text(origin.stage.strip(), 64))
+                named[current.spool_id, current.submitted_at] = (request.pk, clean_text(origin.stage.strip(), 64))
     return named
 
 
@@ -161,29 +164,41 @@ def queue_known() -> tuple[datetime | None, list[str]]:
 def waiting_of(request: Request) -> dict[str, Waiting]:
     """Return the unfinished jobs of each stage, by its name in lower case.
 
-    As of the last readings, without jobs that have finished since: those are among the finished ones already. What a
-    scheduler lists may be older than its answer, and its clock may be slow.
+    The counts are those of the last readings, without jobs that have finished since, which are counted as finished
+    already. What a scheduler lists may be older than its answer, and its clock may be slow.
     """
     rows = list(QueueCount.objects.filter(request=request).select_related("cluster__queue_reading"))
     if not rows:
         return {}
-    read = {row.cluster_id: reading.at for row in rows if (reading := getattr(row.cluster, "queue_reading", None))}
-    gone: Counter[tuple[int, str]] = Counter()
-    doubtful: Counter[tuple[int, str]] = Counter()
-    about, since = Q(pk=None), Q(pk=None)
-    for cluster, moment in read.items():
+
+    read_at = {}
+    for row in rows:
+        if reading := getattr(row.cluster, "queue_reading", None):
+            read_at[row.cluster_id] = reading.at
+    about = Q(pk=None)
+    since = Q(pk=None)
+    for cluster, moment in read_at.items():
         listed = Q(cluster=cluster, submitted_at__lte=moment)
         about |= listed & (Q(ended_at__gt=moment - SKEW) | Q(collected_at__gt=moment))
         since |= listed & Q(ended_at__gt=moment)
     ended = Job.objects.filter(about, request_key=request.key, experiment=request.experiment_id)
     counts = ended.order_by().values_list("cluster_id", "stage").annotate(all=Count("pk"), since=Count("pk", since))
+    gone: Counter[tuple[int, str]] = Counter()
+    doubtful: Counter[tuple[int, str]] = Counter()
     for cluster, stage, jobs, later in counts:
         gone[cluster, stage.casefold()] += later
         doubtful[cluster, stage.casefold()] += jobs - later
+
     sums: dict[str, Waiting] = {}
     for row in rows:
-        stage, key = row.stage.casefold(), (row.cluster_id, row.stage.casefold())
-        one, left = sums.get(stage, Waiting()), Waiting(row.queued, row.running, row.held).less(gone[key])
-        held, late = one.held + left.held, one.doubtful + doubtful[key]
-        sums[stage] = Waiting(one.queued + left.queued, one.running + left.running, held, late)
+        stage = row.stage.casefold()
+        key = (row.cluster_id, stage)
+        left = Waiting(row.queued, row.running, row.held).less(gone[key])
+        before = sums.get(stage, Waiting())
+        sums[stage] = Waiting(
+            queued=before.queued + left.queued,
+            running=before.running + left.running,
+            held=before.held + left.held,
+            doubtful=before.doubtful + doubtful[key],
+        )
     return sums

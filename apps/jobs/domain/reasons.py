@@ -53,10 +53,10 @@ REASONS = {
 
 
 def reason_of(code: str) -> Reason:
-    """Return what a reason means; one that is not known is shown as the scheduler writes it."""
+    """Return what a reason means; an unknown one is shown as the scheduler writes it."""
     name = code.partition(",")[0].strip().strip("()")
-    if found := REASONS.get(name):
-        return found
+    if reason := REASONS.get(name):
+        return reason
     if name.startswith(("Assoc", "QOS", "MaxJobs", "Grp")):
         return _LIMIT
     return Reason(name if name and name != "None" else "No reason given")

@@ -17,13 +17,10 @@ from apps.jobs.enums import RecordSource
 from apps.jobs.models import Collection
 
 _TIMES = frozenset({"submitted_at", "started_at", "ended_at"})
-_NUMBERS = {
-    name: kind
-    for name, kind in ((one.name, str(one.type)) for one in fields(JobRecord))
-    if "int" in kind or "float" in kind
-}
+_TYPES = {field.name: str(field.type) for field in fields(JobRecord)}
+_NUMBERS = {name: kind for name, kind in _TYPES.items() if "int" in kind or "float" in kind}
 _REQUIRED = ("job_id", "state", "submitted_at", "ended_at")
-_KNOWN = frozenset(one.name for one in fields(JobRecord))
+_KNOWN = frozenset(_TYPES)
 
 
 @dataclass
@@ -54,19 +51,22 @@ def import_records(*, cluster: Cluster, records: Iterable[object], at: datetime)
 
 
 def import_read(*, cluster: Cluster, read: Iterable[JobRecord | Flagged], at: datetime) -> Imported:
-    """Do the same for what a reader of a scheduler's files has found."""
+    """Store records that were read from a scheduler's files, as `import_records` does."""
     Collection.objects.get_or_create(cluster=cluster, defaults={"collected_until": at, "rechecked_at": at})
     done = Imported()
     for first, chunk in enumerate(chunks(read)):
         dropped = dropped_months()
-        checked = [flagged_if_wrong(one, at=at, dropped=dropped) for one in chunk]
+        checked = [flagged_if_wrong(item, at=at, dropped=dropped) for item in chunk]
         new, changed, _ = store_read(cluster=cluster, read=checked, source=RecordSource.SENT, at=at)
-        done.new, done.changed = done.new + new, done.changed + changed
+        done.new += new
+        done.changed += changed
+
         good = set()
-        for number, one in enumerate(checked, start=first * CHUNK + 1):
-            if isinstance(one, Flagged) and len(done.problems) < MOST_PROBLEMS:
-                done.problems.append((number, one.reason))
-            if record := one.record if isinstance(one, Flagged) else one:
+        for number, item in enumerate(checked, start=first * CHUNK + 1):
+            record = item.record if isinstance(item, Flagged) else item
+            if isinstance(item, Flagged) and len(done.problems) < MOST_PROBLEMS:
+                done.problems.append((number, item.reason))
+            if record:
                 good.add(key_of(record))
             else:
                 done.rejected += 1
@@ -86,12 +86,13 @@ def record_from(raw: object, *, at: datetime) -> JobRecord:
     """Return the record of a mapping; empty texts are missing values. Raises `BadRecord`."""
     if not isinstance(raw, Mapping):
         raise BadRecord("This is not an object with fields.")
-    given = {str(name): value for name, value in raw.items() if value not in (None, "")}
-    if unknown := sorted(given.keys() - _KNOWN):
+    present = {str(name): value for name, value in raw.items() if value not in (None, "")}
+    if unknown := sorted(present.keys() - _KNOWN):
         raise BadRecord(f"Unknown field {unknown[0][:64]!r}.")
-    if missing := [name for name in _REQUIRED if name not in given]:
+    if missing := [name for name in _REQUIRED if name not in present]:
         raise BadRecord(f"{missing[0]} is missing.")
-    values = {name: _value(name, value) for name, value in given.items()}
+
+    values = {name: _value(name, value) for name, value in present.items()}
     number = "".join(digit for digit in str(values["job_id"]).partition("_")[0] if digit in "0123456789")
     defaults = {
         "raw_id": int(number[:18] or 0),

@@ -17,11 +17,12 @@ _LOCKS = {Counted.JOBS: 4_716_002, Counted.CAUSES: 4_716_011, Counted.PHASES: 4_
 
 
 def mark_dirty(hours: Iterable[datetime], *counts: Counted) -> None:
-    """Note, in the caller's transaction, that these hours must be recounted; their jobs, unless told otherwise."""
-    wanted = sorted(set(hours))
-    DirtyHour.objects.bulk_create(
-        [DirtyHour(hour=hour, counts=each) for each in counts or (Counted.JOBS,) for hour in wanted]
-    )
+    """Note, in the caller's transaction, that these hours must be recounted: their jobs, unless `counts` are named."""
+    in_order = sorted(set(hours))
+    rows: list[DirtyHour] = []
+    for counted in counts or (Counted.JOBS,):
+        rows.extend(DirtyHour(hour=hour, counts=counted) for hour in in_order)
+    DirtyHour.objects.bulk_create(rows)
 
 
 def dirty_hours(counts: Counted, *, limit: int) -> list[datetime]:
@@ -99,10 +100,10 @@ def recompute_hour(*, hour: datetime) -> None:
 
 def ends_of(totals: Iterable[HourlyTotals]) -> list[HourlyEnds]:
     """Return the unsaved sums of totals over requests and stages."""
-    found: dict[tuple[object, ...], HourlyEnds] = {}
+    sums: dict[tuple[object, ...], HourlyEnds] = {}
     for row in totals:
         key = {name: getattr(row, name) for name in ("hour", "cluster_id", "experiment_id", "state")}
-        ends = found.setdefault(tuple(key.values()), HourlyEnds(**key, jobs=0, core_seconds=0))
+        ends = sums.setdefault(tuple(key.values()), HourlyEnds(**key, jobs=0, core_seconds=0))
         ends.jobs += row.jobs
         ends.core_seconds += row.core_seconds
-    return list(found.values())
+    return list(sums.values())

@@ -73,7 +73,7 @@ class Sums:
 def stage_sums(requests: Iterable[Request]) -> dict[int, dict[str, Sums]]:
     """Return the sums by primary key of the request and lower-case name of the stage, in one query."""
     requests_by = {(request.key, request.experiment_id): request.pk for request in requests}
-    found: dict[int, dict[str, Sums]] = {pk: {} for pk in requests_by.values()}
+    sums: dict[int, dict[str, Sums]] = {pk: {} for pk in requests_by.values()}
     totals = (
         HourlyTotals.objects.filter(request_key__in={key for key, _ in requests_by})
         .values("request_key", "experiment_id", "stage", "state")
@@ -88,8 +88,8 @@ def stage_sums(requests: Iterable[Request]) -> dict[int, dict[str, Sums]]:
     for total in totals:
         request = requests_by.get((total["request_key"], total["experiment_id"]))
         if request is not None:
-            found[request].setdefault(total["stage"].casefold(), Sums(total["stage"])).add(dict(total))
-    return found
+            sums[request].setdefault(total["stage"].casefold(), Sums(total["stage"])).add(dict(total))
+    return sums
 
 
 @dataclass
@@ -108,17 +108,18 @@ class Report:
 
 
 def totals_of_jobs(jobs: QuerySet[Job], query: Mapping[str, str | list[str]]) -> Sums | None:
-    """Return the totals of these jobs, counted one by one; None of more than `MOST_COUNTED`."""
-    done, broken = Q(state=JobState.COMPLETED), Q(state__in=sorted(FAILED_STATES))
+    """Return the totals of these jobs, counted one by one; None if there are more than `MOST_COUNTED`."""
+    done = Q(state=JobState.COMPLETED)
+    broken = Q(state__in=sorted(FAILED_STATES))
     core = F("wall_seconds") * F("cpus")
-    found = jobs.order_by()[: MOST_COUNTED + 1].aggregate(
+    totals = jobs.order_by()[: MOST_COUNTED + 1].aggregate(
         jobs=Count("pk"),
         completed=Count("pk", filter=done),
         failed=Count("pk", filter=broken),
         core_seconds=Sum(core, default=0),
         wasted_core_seconds=Sum(core, filter=broken, default=0),
     )
-    return None if found["jobs"] > MOST_COUNTED else Sums(query=query, **found)
+    return None if totals["jobs"] > MOST_COUNTED else Sums(query=query, **totals)
 
 
 def totals_of_hours(totals: QuerySet[Any], query: Mapping[str, str | list[str]]) -> Sums:

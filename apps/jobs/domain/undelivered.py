@@ -64,20 +64,22 @@ def left_out(requests: Sequence[Request]) -> dict[tuple[str, str], LeftOut]:
     if not requests:
         return {}
     begins = _begins(requests)
-    words: dict[str, Any] = {
+    values: dict[str, Any] = {
         "keys": [request.key for request in requests],
         "experiments": [request.experiment_id for request in requests],
         "begins": [begins.get(request.pk, (None, None))[0] for request in requests],
         "tested": [begins.get(request.pk, (None, None))[1] for request in requests],
         "completed": JobState.COMPLETED.value,
     }
-    found: dict[tuple[str, str], LeftOut] = {}
+    sums: dict[tuple[str, str], LeftOut] = {}
     with connection.cursor() as cursor:
-        cursor.execute(_LEFT_OUT, words)
+        cursor.execute(_LEFT_OUT, values)
         for key, stage, completed, tests, ended in cursor.fetchall():
-            one = found.get((key, stage.casefold()), LeftOut())
-            found[key, stage.casefold()] = LeftOut(one.completed + completed, one.tests + tests, one.ended + ended)
-    return found
+            before = sums.get((key, stage.casefold()), LeftOut())
+            sums[key, stage.casefold()] = LeftOut(
+                before.completed + completed, before.tests + tests, before.ended + ended
+            )
+    return sums
 
 
 def _begins(requests: Sequence[Request]) -> dict[int, tuple[datetime, datetime | None]]:

@@ -90,21 +90,24 @@ def over_time(
     )
     sentence += ", logarithmic scale" if is_log else ""
     chart = bars(bins, series, sentence=sentence, heading="From", ticks=ticks[::every], rate=rate, is_log=is_log)
-    legend = [(one.name, one.kind, value_text(totals.get(one.name), measure)) for one in series if one.name in totals]
-    return chart, legend if dimension else []
+    if not dimension:
+        return chart, []
+    legend = [(line.name, line.kind, value_text(totals[line.name], measure)) for line in series if line.name in totals]
+    return chart, legend
 
 
 def _bin(question: Question, rows: Sequence[Row], series: Sequence[Series], start: datetime, step: int) -> Bin:
-    values = {one.name: 0.0 for one in series}
+    values = {line.name: 0.0 for line in series}
     for row in rows:
         name = _name(row)
         values[name if name in values else "other"] += _plotted(row.value(question.measure), question.measure)
-    jobs, failed = sum(row.jobs for row in rows), sum(row.failed for row in rows)
+    jobs = sum(row.jobs for row in rows)
+    failed = sum(row.failed for row in rows)
     end = start + timedelta(hours=step)
     part = Question(question.measure, (), max(start, question.since), min(end, question.until), question.filters)
     return Bin(
         f"{start:%a} {start.day} {start:%b} {start:%H:%M}" if step == 1 else f"{start:%a} {start.day} {start:%b}",
-        [values[one.name] for one in series],
+        [values[line.name] for line in series],
         str(_JOBS) + job_list_query(part, failed=question.measure.name in {"failures", "wasted_core_hours"}),
         failed / jobs if jobs else None,
     )
@@ -146,21 +149,20 @@ def matrix(answer: Answer) -> SafeString:
 def _cell(question: Question, row: Row | None, title: str) -> Cell:
     if row is None:
         return Cell(f"{title}: no jobs", None)
-    words = value_text(row.value(question.measure), question.measure)
-    return Cell(
-        f"{title}: {words}, {row.jobs:,} jobs", row.value(question.measure), str(_JOBS) + job_list_query(question, row)
-    )
+    value = row.value(question.measure)
+    text = value_text(value, question.measure)
+    return Cell(f"{title}: {text}, {row.jobs:,} jobs", value, str(_JOBS) + job_list_query(question, row))
 
 
 def week(question: Question, rows: Sequence[Row]) -> SafeString:
     """Return the heat map of the failure rate by weekday and hour."""
-    found = {(row.key["weekday"], row.key["hour"]): row for row in rows}
+    by_hour = {(row.key["weekday"], row.key["hour"]): row for row in rows}
     hours = [f"{hour:02d}" for hour in range(24)]
     lines = []
     for day in WEEKDAYS:
         cells = []
         for hour in hours:
-            row = found.get((day, hour))
+            row = by_hour.get((day, hour))
             title = f"{day} {hour}:00: " + (f"{row.failed:,} of {row.jobs:,} failed" if row else "no jobs")
             address = str(_JOBS) + job_list_query(question, row, failed=True) if row else ""
             cells.append(Cell(title, row.rate if row else None, address))

@@ -32,42 +32,49 @@ class Asked:
 
 
 def read_question(values: QueryDict, *, at: datetime, measure: str = "wasted_core_hours") -> Asked:
-    """Read a question; what is wrong with it is in `problems`, and the rest is kept."""
+    """Read a question; `problems` of the result names the parameters that are not valid, and the others are kept."""
     problems: dict[str, str] = {}
-    name = values.get("measure") or measure
-    if name not in MEASURES:
-        problems["measure"] = f"{name[:64]!r} is not one of {', '.join(MEASURES)}."
-        name = measure
-    given = dict.fromkeys(part.strip() for text in values.getlist("by") for part in text.split(",") if part.strip())
-    if unknown := [part for part in given if part not in DIMENSIONS]:
+    measure_name = values.get("measure") or measure
+    if measure_name not in MEASURES:
+        problems["measure"] = f"{measure_name[:64]!r} is not one of {', '.join(MEASURES)}."
+        measure_name = measure
+
+    parts = [part.strip() for part in ",".join(values.getlist("by")).split(",")]
+    names = list(dict.fromkeys(filter(None, parts)))
+    known = [name for name in names if name in DIMENSIONS]
+    if unknown := [name for name in names if name not in DIMENSIONS]:
         problems["by"] = f"{unknown[0][:64]!r} is not one of {', '.join(DIMENSIONS)}."
-    elif len(given) > MOST_BY:
+    elif len(names) > MOST_BY:
         problems["by"] = f"Choose at most {MOST_BY} dimensions."
-    by = tuple(part for part in given if part in DIMENSIONS)[:MOST_BY] or ("verdict",)
+    by = tuple(known[:MOST_BY]) or ("verdict",)
+
     since, until, period = _period(values, at, problems)
     filters = read_filters({key: [text[:_TEXT] for text in texts] for key, texts in values.lists()}, problems)
-    return Asked(Question(MEASURES[name], by, since, until, filters), period, problems)
+    return Asked(Question(MEASURES[measure_name], by, since, until, filters), period, problems)
 
 
 def _period(values: QueryDict, at: datetime, problems: dict[str, str]) -> tuple[datetime, datetime, str]:
-    found: dict[str, datetime] = {}
+    limits: dict[str, datetime] = {}
     for name in ("since", "until"):
         if text := values.get(name):
             try:
                 if (moment := MomentField().clean(text)) is not None:
-                    found[name] = moment
+                    limits[name] = moment
             except ValidationError as error:
                 problems[name] = error.messages[0]
+
     period = values.get("period") or "7d"
     if period not in PERIODS:
         problems["period"] = f"{period[:64]!r} is not one of {', '.join(PERIODS)}."
         period = "7d"
-    until = found.get("until", at)
-    since, until = whole_hours(found.get("since", until - timedelta(hours=PERIODS[period])), until)
+    until = limits.get("until", at)
+    since = limits.get("since", until - timedelta(hours=PERIODS[period]))
+    since, until = whole_hours(since, until)
+
     if since >= until:
         problems["since"] = "The period ends before it starts."
     elif until - since > timedelta(hours=MOST_HOURS):
         problems["since"] = "The period is longer than five years."
     if {"since", "until"} & problems.keys():
         since, until = whole_hours(at - timedelta(hours=PERIODS[period]), at)
-    return since, until, "" if found else period
+    return since, until, "" if limits else period

@@ -103,18 +103,18 @@ def _charts(source: "Explorer", question: Question, answer: Answer) -> dict[str,
     chart, legend = charts.over_time(
         question, source.series(question, step_hours=step, dimension=dimension), step=step, dimension=dimension
     )
-    found: dict[str, Any] = {"chart": chart, "legend": legend, "step": "hour" if step == 1 else "UTC day"}
-    found["unit"] = charts.axis_unit(question.measure)
+    context: dict[str, Any] = {"chart": chart, "legend": legend, "step": "hour" if step == 1 else "UTC day"}
+    context["unit"] = charts.axis_unit(question.measure)
     if len(question.by) == 2:
-        found["matrix"] = charts.matrix(answer)
+        context["matrix"] = charts.matrix(answer)
     if question.hours <= _MOST_DETAIL:
         of_week = Question(question.measure, ("weekday", "hour"), question.since, question.until, question.filters)
-        found["week"] = charts.week(of_week, source.answer(of_week, limit=7 * 24, compare=False).rows)
+        context["week"] = charts.week(of_week, source.answer(of_week, limit=7 * 24, compare=False).rows)
         if question.measure.figure:
-            found["histogram"] = charts.histogram(question.measure, source.figures(question))
+            context["histogram"] = charts.histogram(question.measure, source.figures(question))
     if question.measure.name == "wasted_core_hours":
-        found["ledger"] = _ledger(source, question)
-    return found
+        context["ledger"] = _ledger(source, question)
+    return context
 
 
 def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
@@ -147,18 +147,19 @@ def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
 
 def _rows(question: Question, answer: Answer, top: float) -> list[dict[str, Any]]:
     rows = answer.rows[:SHOWN]
-    words = words_of({name: {row.key[name] for row in rows} for name in question.by})
-    return [_shown(question, row, answer, top, words) for row in rows]
+    meanings = words_of({name: {row.key[name] for row in rows} for name in question.by})
+    return [_shown(question, row, answer, top, meanings) for row in rows]
 
 
 def _shown(
-    question: Question, row: Row, answer: Answer, top: float, words: Mapping[tuple[str, str], str]
+    question: Question, row: Row, answer: Answer, top: float, meanings: Mapping[tuple[str, str], str]
 ) -> dict[str, Any]:
-    value, whole = row.value(question.measure), answer.all.value(question.measure)
+    value = row.value(question.measure)
+    whole = answer.all.value(question.measure)
     return {
         "row": row,
         "cells": [
-            (label, words.get((name, row.key[name]), "")) for name, label in zip(question.by, row.label, strict=True)
+            (label, meanings.get((name, row.key[name]), "")) for name, label in zip(question.by, row.label, strict=True)
         ],
         "query": job_list_query(question, row),
         "failed_query": job_list_query(question, row, failed=True),

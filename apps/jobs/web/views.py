@@ -93,7 +93,7 @@ def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:
         "state": state.value,
         "heading": LIVE_TABS[state],
         "reasons": reasons,
-        "most": max((one.jobs for one in reasons), default=1),
+        "most": max((reason.jobs for reason in reasons), default=1),
         "tabs": _tabs(request, state.value),
         "read_at": read_at,
         "missing": missing,
@@ -151,11 +151,11 @@ def _totals(request: AuthenticatedRequest, jobs: JobFilter) -> dict[str, Any]:
 
     Without a request, hourly totals are those of the last 24 hours and the current one.
     """
-    given = {name for name, value in jobs.form.cleaned_data.items() if value not in (None, "")}
-    query: dict[str, str | list[str]] = {name: request.GET.getlist(name) for name in sorted(given)}
-    if not given <= {"experiment", "cluster", "state", "request", "stage"} or given & {"request", "stage"} == {"stage"}:
+    used = {name for name, value in jobs.form.cleaned_data.items() if value not in (None, "")}
+    query: dict[str, str | list[str]] = {name: request.GET.getlist(name) for name in sorted(used)}
+    if not used <= {"experiment", "cluster", "state", "request", "stage"} or used & {"request", "stage"} == {"stage"}:
         return {"totals": totals.totals_of_jobs(jobs.qs, query), "most_counted": totals.MOST_COUNTED}
-    if "request" in given:
+    if "request" in used:
         hours: QuerySet[Any] = HourlyTotals.objects.visible_to(request.user)
     else:
         since = hour_of(timezone.now()) - timedelta(hours=24)
@@ -228,21 +228,21 @@ def withdraw_claims(request: AuthenticatedRequest, key: str) -> HttpResponse:
 def _decide(
     request: AuthenticatedRequest, key: str, form: Form, service: Callable[..., Any], message: str
 ) -> HttpResponse:
-    wanted = request_or_404(request.user, key)
-    domain.check_may_decide(request.user, wanted)
+    production_request = request_or_404(request.user, key)
+    domain.check_may_decide(request.user, production_request)
     if form.is_valid():
         with show_errors(request, form):
-            service(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
+            service(request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data)
             messages.success(request, message)
-    return _claims_page(request, wanted, form) if form.errors else redirect("jobs:claims", key=key)
+    return _claims_page(request, production_request, form) if form.errors else redirect("jobs:claims", key=key)
 
 
-def _claims_page(request: AuthenticatedRequest, wanted: Request, form: Form | None = None) -> HttpResponse:
+def _claims_page(request: AuthenticatedRequest, production_request: Request, form: Form | None = None) -> HttpResponse:
     context = {
-        "object": wanted,
-        "claims": domain.claims_of(wanted),
-        "acceptances": domain.acceptances_of_claims(wanted),
-        "may_decide": may(request.user, Actor.OPERATOR, wanted),
+        "object": production_request,
+        "claims": domain.claims_of(production_request),
+        "acceptances": domain.acceptances_of_claims(production_request),
+        "may_decide": may(request.user, Actor.OPERATOR, production_request),
         "accept_form": form if isinstance(form, AcceptClaimsForm) else AcceptClaimsForm(),
         "withdraw_form": form if isinstance(form, WithdrawClaimsForm) else WithdrawClaimsForm(auto_id="withdraw_%s"),
     }

@@ -64,18 +64,18 @@ def directory_of(month: date) -> Path:
 def archive_month(*, month: date, at: datetime) -> Manifest:
     """Write the files of a month, read them back, and compare counts and checksums with the database.
 
-    Raises `BadArchive` if they differ, as after a change meanwhile. A directory that is there is replaced at the end.
+    Raises `BadArchive` if they differ, as after a change meanwhile. An existing directory is replaced at the end.
     """
     final = directory_of(month)
     new = final.with_name(f"{final.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True, mode=0o750)
     with transaction.atomic():
-        given = limits(month)
+        period = limits(month)
         contents = {}
         for table in tables():
             path = new / f"{table.name}.parquet"
-            write_rows(path, table, given)
+            write_rows(path, table, period)
             with _loaded(table, path) as loaded:
                 rows, digest = count_and_digest(loaded, _ALL, {})
             contents[table.name] = Content(rows, digest, _sha256(path))
@@ -157,16 +157,16 @@ class JobInArchive:
 
 def archived_job(pk: int, *, user: User) -> JobInArchive | None:
     """Return what is archived of a dropped job; None if hidden from the user, or unreadable."""
-    told = ("job_id", "state", "ended_at", "experiment_id")
+    columns = ("job_id", "state", "ended_at", "experiment_id")
     for month in ArchivedMonth.objects.exclude(dropped_at=None).filter(first_id__lte=pk, last_id__gte=pk):
         path = directory_of(month.month) / f"{Job._meta.db_table}.parquet"
         try:
-            rows = rows_with(path, pk, told)
+            rows = rows_with(path, pk, columns)
         except (OSError, ValueError):  # the disk of the archive may be away
             continue
         if rows:
-            found = JobInArchive(month=month, **rows[0])
-            return found if scope_of(user).sees(found.experiment_id) else None
+            job = JobInArchive(month=month, **rows[0])
+            return job if scope_of(user).sees(job.experiment_id) else None
     return None
 
 
@@ -181,21 +181,20 @@ def _loaded(table: Table, path: Path) -> Iterator[str]:
 
 
 def _insert(table: Table, loaded: str) -> int:
-    """Insert the loaded rows, and return how many; without those that need a row which is gone."""
+    """Insert the loaded rows, except those that need a row which is gone; return how many."""
     with connection.cursor() as cursor:
-        for column, each in table.fields.items():
-            if each.remote_field is None:
+        for column, field in table.fields.items():
+            if field.remote_field is None:
                 continue
-            target = each.target_field
+            target = field.target_field
             gone = (
                 f'"{column}" IS NOT NULL AND NOT EXISTS (SELECT FROM "{target.model._meta.db_table}" there '
                 f'WHERE there."{target.column}" = {loaded}."{column}")'
             )
-            cursor.execute(
-                f'UPDATE {loaded} SET "{column}" = NULL WHERE {gone}'
-                if each.null
-                else f"DELETE FROM {loaded} WHERE {gone}"
-            )
+            if field.null:
+                cursor.execute(f'UPDATE {loaded} SET "{column}" = NULL WHERE {gone}')
+            else:
+                cursor.execute(f"DELETE FROM {loaded} WHERE {gone}")
         names = ", ".join(f'"{column}"' for column in table.fields)
         cursor.execute(
             f'INSERT INTO "{table.name}" ({names}) SELECT {names} FROM {loaded} ORDER BY "{table.key}" '
@@ -205,8 +204,8 @@ def _insert(table: Table, loaded: str) -> int:
 
 
 def _linked(month: date) -> dict[str, list[tuple[int, int]]]:
-    """Return the rows that name what goes with the month, and what they name, by column."""
-    found = {}
+    """Return, by column, the keys of rows that refer to rows of the month, and the keys they refer to."""
+    rows = {}
     with connection.cursor() as cursor:
         for link in links():
             table = link.table
@@ -214,8 +213,8 @@ def _linked(month: date) -> dict[str, list[tuple[int, int]]]:
                 f'SELECT "{table.key}", "{link.column}" FROM "{table.name}" WHERE {table.condition} ORDER BY 1',
                 limits(month),
             )
-            found[str(link)] = [(key, named) for key, named in cursor.fetchall()]
-    return found
+            rows[str(link)] = [(key, named) for key, named in cursor.fetchall()]
+    return rows
 
 
 def _link_again(manifest: Manifest) -> None:

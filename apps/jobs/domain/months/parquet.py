@@ -50,8 +50,8 @@ def rows_with(path: Path, key: int, columns: Sequence[str]) -> list[dict[str, An
     """Return columns of the row with this primary key; no row if the file does not have it."""
     from pyarrow import parquet
 
-    found: list[dict[str, Any]] = parquet.read_table(path, columns=[*columns], filters=[("id", "=", key)]).to_pylist()
-    return found
+    rows: list[dict[str, Any]] = parquet.read_table(path, columns=[*columns], filters=[("id", "=", key)]).to_pylist()
+    return rows
 
 
 def _type_of(field: Any) -> "pa.DataType":

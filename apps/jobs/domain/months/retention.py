@@ -36,7 +36,7 @@ class MonthOfJobs:
 
 def months(*, at: datetime) -> list[MonthOfJobs]:
     """Return the months that have job records or an archive, newest first."""
-    archived = {one.month: one for one in ArchivedMonth.objects.all()}
+    archived = {row.month: row for row in ArchivedMonth.objects.all()}
     ends = Job.objects.aggregate(first=Min("ended_at"), last=Max("ended_at"))
     stored = set()
     if ends["first"]:
@@ -44,12 +44,12 @@ def months(*, at: datetime) -> list[MonthOfJobs]:
         while month <= month_of(ends["last"]):
             stored.add(month)
             month = next_month(month)
-    found = []
+    listed = []
     for month in sorted(stored | archived.keys(), reverse=True):
         jobs = _jobs_of(month).count()
         if jobs or month in archived:
-            found.append(MonthOfJobs(month, jobs, archived.get(month), bool(jobs) and _is_due(month, archived, at)))
-    return found
+            listed.append(MonthOfJobs(month, jobs, archived.get(month), bool(jobs) and _is_due(month, archived, at)))
+    return listed
 
 
 def drop_due_months(*, at: datetime) -> int:
@@ -60,7 +60,7 @@ def drop_due_months(*, at: datetime) -> int:
     if not settings.JOB_RECORD_MONTHS:
         return 0
     first = Job.objects.aggregate(first=Min("ended_at"))["first"]
-    archived = {one.month: one for one in ArchivedMonth.objects.all()}
+    archived = {row.month: row for row in ArchivedMonth.objects.all()}
     month = month_of(first) if first else None
     while month and month <= _last_due(at):
         if _is_due(month, archived, at) and _jobs_of(month).exists():
@@ -118,9 +118,9 @@ def _close(month: date, *, by: str, at: datetime) -> None:
 
 def _delete(month: date) -> int:
     """Delete the jobs of a month by batches, with all that cascades from them."""
-    deleted, going = 0, _jobs_of(month).order_by("ended_at", "pk").values_list("pk", flat=True)
-    while keys := list(going[:BATCH]):
-        given = {"keys": keys}
+    deleted = 0
+    remaining = _jobs_of(month).order_by("ended_at", "pk").values_list("pk", flat=True)
+    while keys := list(remaining[:BATCH]):
         with transaction.atomic(), connection.cursor() as cursor:
             for link in links(_THESE):
                 cursor.execute(
@@ -128,7 +128,7 @@ def _delete(month: date) -> int:
                     {"keys": keys},
                 )
             for table in reversed(tables(_THESE)):
-                cursor.execute(f'DELETE FROM "{table.name}" WHERE {table.condition}', given)
+                cursor.execute(f'DELETE FROM "{table.name}" WHERE {table.condition}', {"keys": keys})
         deleted += len(keys)
     return deleted
 

@@ -53,13 +53,15 @@ def limits(month: date) -> Mapping[str, Any]:
 
 
 def tables(condition: str = _OF_MONTH) -> list[Table]:
-    """Return the table of jobs and all that cascade from it, each after the one it belongs to."""
-    found = [Table(Job, condition)]
-    for parent in found:  # which grows
+    """Return the table of jobs and all tables that cascade from it, each after the table it belongs to."""
+    cascading = [Table(Job, condition)]
+    for parent in cascading:  # which grows
         for relation in _relations(parent.model):
-            if relation.on_delete is models.CASCADE and relation.related_model not in [one.model for one in found]:
-                found.append(Table(relation.related_model, _in(relation.field.column, parent)))
-    return found
+            if relation.on_delete is models.CASCADE and relation.related_model not in [
+                table.model for table in cascading
+            ]:
+                cascading.append(Table(relation.related_model, _in(relation.field.column, parent)))
+    return cascading
 
 
 def links(condition: str = _OF_MONTH) -> list[Link]:

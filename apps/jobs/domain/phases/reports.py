@@ -53,27 +53,29 @@ class StoredPhases:
 def store_phases(
     *, token: PhaseToken, job_id: str, host: str, phases: Sequence[object], at: datetime, cpu_model: str = ""
 ) -> StoredPhases:
-    """Store what a job reports of its phases; repeating a report changes nothing, and an end once told stays.
+    """Store what a job reports of its phases; repeating a report changes nothing, and a reported end stays.
 
-    A phase is told by job, name and start: first without its end, later with it. A bad one stops no other. Raises
-    `NotAllowed` if the token is that of another job array, or of an experiment or cluster that was deleted, and
-    `LimitReached` if the jobs of the experiment have reported too many today.
+    A phase is identified by job, name and start: it is reported first without its end, later with it. A bad phase does
+    not stop the others. Raises `NotAllowed` if the token is that of another job array, or of an experiment or cluster
+    that was deleted, and `LimitReached` if the jobs of the experiment have reported too many phases today.
     """
     # Before the first query and after the commit: the cache may hang, and must not hold the lock of the token.
     quota = _quota_of_the_day(token, at)
     _check_token(token, job_id)
     array = array_of(job_id)
-    done, ended = StoredPhases(), set()
+    done = StoredPhases()
+    ended = set()
     mine = JobPhase.objects.filter(cluster=token.cluster, job_id=job_id, token_label=token.label)
     known = {(row.name, row.started_at): row for row in mine}
     room = MOST_OF_AN_ARRAY - JobPhase.objects.filter(token_label=token.label, array_id=array).count()
+
     for number, raw in enumerate(phases, start=1):
         try:
-            given = _phase_from(raw, at)
+            fields = _phase_from(raw, at)
         except BadRecord as error:
             done.problems.append((number, str(error)))
             continue
-        key = given["name"], given["started_at"]
+        key = fields["name"], fields["started_at"]
         row = known.get(key)
         if row is None and len(known) >= MOST_OF_A_JOB:
             done.problems.append((number, f"The job has reported {MOST_OF_A_JOB} phases already."))
@@ -91,18 +93,19 @@ def store_phases(
                 host=host,
                 cpu_model=cpu_model,
                 received_at=at,
-                **given,
+                **fields,
             )
             done.new += 1
-            ended.add(given["ended_at"])
-        elif row.ended_at is None and given["ended_at"] is not None:
-            for name, value in given.items():
+            ended.add(fields["ended_at"])
+        elif row.ended_at is None and fields["ended_at"] is not None:
+            for name, value in fields.items():
                 setattr(row, name, value)
-            row.save(update_fields=list(given))
+            row.save(update_fields=list(fields))
             done.changed += 1
-            ended.add(given["ended_at"])
+            ended.add(fields["ended_at"])
         else:
             done.unchanged += 1
+
     transaction.on_commit(lambda: quota.add(token.experiment, done.new, at=at))
     mark_dirty({hour_of(moment) for moment in ended if moment}, Counted.PHASES)
     _count_no_log_of(token.cluster, job_id)
@@ -150,37 +153,38 @@ def _phase_from(raw: object, at: datetime) -> dict[str, Any]:
     """Return the fields of a reported phase. Raises `BadRecord`."""
     if not isinstance(raw, Mapping):
         raise BadRecord("This is not an object with fields.")
-    given = {str(name): value for name, value in raw.items() if value not in (None, "")}
-    if unknown := sorted(given.keys() - set(_KNOWN)):
+    values = {str(name): value for name, value in raw.items() if value not in (None, "")}
+    if unknown := sorted(values.keys() - set(_KNOWN)):
         raise BadRecord(f"Unknown field {unknown[0][:64]!r}.")
-    if missing := [name for name in ("name", "started_at") if name not in given]:
+    if missing := [name for name in ("name", "started_at") if name not in values]:
         raise BadRecord(f"{missing[0]} is missing.")
-    if isinstance(given["name"], Mapping | list):
+    if isinstance(values["name"], Mapping | list):
         raise BadRecord("name is not a text.")
-    found: dict[str, Any] = {
-        "name": clean_text(" ".join(str(given["name"]).split()), 64),
-        "started_at": read_time("started_at", given["started_at"]),
-        "ended_at": read_time("ended_at", given["ended_at"]) if "ended_at" in given else None,
-        "exit_code": int(read_number("exit_code", given.get("exit_code", 0), negative=True)),
-        "cpu_seconds": read_number("cpu_seconds", given["cpu_seconds"]) if "cpu_seconds" in given else None,
+
+    fields: dict[str, Any] = {
+        "name": clean_text(" ".join(str(values["name"]).split()), 64),
+        "started_at": read_time("started_at", values["started_at"]),
+        "ended_at": read_time("ended_at", values["ended_at"]) if "ended_at" in values else None,
+        "exit_code": int(read_number("exit_code", values.get("exit_code", 0), negative=True)),
+        "cpu_seconds": read_number("cpu_seconds", values["cpu_seconds"]) if "cpu_seconds" in values else None,
     }
-    _check(found, at)
-    return found
+    _check(fields, at)
+    return fields
 
 
-def _check(found: Mapping[str, Any], at: datetime) -> None:
-    if not found["name"]:
+def _check(fields: Mapping[str, Any], at: datetime) -> None:
+    if not fields["name"]:
         raise BadRecord("name is empty.")
-    if not -(2**31) <= found["exit_code"] < 2**31:
+    if not -(2**31) <= fields["exit_code"] < 2**31:
         raise BadRecord("exit_code is out of range.")
-    if found["cpu_seconds"] is not None and found["cpu_seconds"] > _MOST_CPU_SECONDS:
+    if fields["cpu_seconds"] is not None and fields["cpu_seconds"] > _MOST_CPU_SECONDS:
         raise BadRecord("cpu_seconds is out of range.")
     for name in ("started_at", "ended_at"):
-        if found[name] and found[name] > at + AHEAD:
+        if fields[name] and fields[name] > at + AHEAD:
             raise BadRecord(f"{name} is in the future. Is the host's clock right?")
-    if found["started_at"] < at - _LONGEST:
+    if fields["started_at"] < at - _LONGEST:
         raise BadRecord("started_at is more than 90 days ago.")
-    if found["ended_at"] and found["ended_at"] < found["started_at"]:
+    if fields["ended_at"] and fields["ended_at"] < fields["started_at"]:
         raise BadRecord("The phase ended before it started.")
 
 
@@ -214,20 +218,24 @@ def phases_of(job: Job) -> list[ShownPhase]:
         return []
     whole = max((job.ended_at - job.submitted_at).total_seconds(), 1.0)
 
+    def within_job(moment: datetime) -> datetime:
+        return min(max(moment, job.submitted_at), job.ended_at)
+
     def shown(name: str, start: datetime, end: datetime, kind: str, cpu: float | None = None) -> ShownPhase:
-        start, end = (min(max(each, job.submitted_at), job.ended_at) for each in (start, end))
+        start = within_job(start)
+        end = within_job(end)
         seconds = max((end - start).total_seconds(), 0.0)
         left = 100 * (start - job.submitted_at).total_seconds() / whole
         return ShownPhase(name, seconds, cpu, kind == "bad", left, 100 * seconds / whole, kind)
 
-    found = [shown("queued", job.submitted_at, job.started_at, "q")]
+    phases = [shown("queued", job.submitted_at, job.started_at, "q")]
     starts = [row.started_at for row in rows[1:]] + [job.ended_at]
     for number, (row, following) in enumerate(zip(rows, starts, strict=True)):
         is_open = row.ended_at is None and following == job.ended_at
         bad = row.exit_code != 0 or (is_open and job.is_failed)
         kind = "bad" if bad else f"p{1 + number % 2}"
-        found.append(shown(row.name, row.started_at, row.ended_at or following, kind, row.cpu_seconds))
-    return found
+        phases.append(shown(row.name, row.started_at, row.ended_at or following, kind, row.cpu_seconds))
+    return phases
 
 
 def _rows_of(job: Job) -> QuerySet[JobPhase]:

@@ -62,7 +62,10 @@ def find_stuck_phases(*, at: datetime) -> int:
             JobPhase.objects.filter(pk=phase.pk).update(stuck_at=at)
             where = phase.request_key, *key
             stuck[where] = stuck.get(where, 0) + 1
-    requests = {one.key: one for one in Request.objects.filter(key__in={key for key, *_ in stuck if key})}
+    requests = {
+        production_request.key: production_request
+        for production_request in Request.objects.filter(key__in={key for key, *_ in stuck if key})
+    }
     for (request_key, experiment, stage, name), jobs in sorted(stuck.items()):
         request = requests.get(request_key)
         if request is not None and request.experiment_id == experiment:

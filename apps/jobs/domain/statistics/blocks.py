@@ -76,14 +76,15 @@ def write_hour(*, hour: datetime) -> None:
     lock_day(hour, shared=True)
     StatisticsBlock.objects.filter(bucket=hour, level__in=[JOB.name, WORK.name]).delete()
     StatisticsBlock.objects.filter(bucket=day_of(hour), level__in=_DAYS).delete()
+
     jobs = Job.objects.filter(ended_at__gte=hour, ended_at__lt=hour + timedelta(hours=1))
-    values = (
-        jobs.exclude(stage__endswith=DEBUG_STAGE).annotate(**_NUMBERS).values_list("pk", *_TEXTS.values(), *_NUMBERS)
-    )
-    found = list(zip(*values, strict=True))
-    if not found:
+    jobs = jobs.exclude(stage__endswith=DEBUG_STAGE).annotate(**_NUMBERS)
+    rows = jobs.values_list("pk", *_TEXTS.values(), *_NUMBERS)
+    values = list(zip(*rows, strict=True))
+    if not values:
         return
-    columns = _columns_of(dict(zip(("pk", *_TEXTS, *_NUMBERS), found, strict=True)))
+
+    columns = _columns_of(dict(zip(("pk", *_TEXTS, *_NUMBERS), values, strict=True)))
     _write(JOB, hour, columns)
     _write(WORK, hour, grouped(_with_sums(columns), sorted(WORK.columns), SUMS))
 
@@ -100,13 +101,21 @@ def _columns_of(jobs: Mapping[str, Sequence[Any]]) -> Columns:
     for plugin in FACTS.working().values():
         for pk, known in plugin(unfinished).items():
             facts.setdefault(pk, {}).update(known)
-    given = {name: jobs[name] for name in _TEXTS}
-    given |= {name: [facts.get(pk, {}).get(name, "") for pk in jobs["pk"]] for name in ("verdict", "cause")}
-    texts = {name: {value: _text_of(value) for value in set(column)} for name, column in given.items()}
+
+    values = {name: jobs[name] for name in _TEXTS}
+    for name in ("verdict", "cause"):
+        values[name] = [facts.get(pk, {}).get(name, "") for pk in jobs["pk"]]
+    texts = {}
+    for name, column in values.items():
+        texts[name] = {value: _text_of(value) for value in set(column)}
     texts["reason"]["None"] = ""
-    ids = _ids({(name, text) for name, of_values in texts.items() for text in of_values.values()})
+    pairs: set[tuple[str, str]] = set()
+    for name, by_value in texts.items():
+        pairs.update((name, text) for text in by_value.values())
+    ids = _ids(pairs)
+
     columns = {}
-    for name, column in given.items():
+    for name, column in values.items():
         numbers = {value: ids[name, text] for value, text in texts[name].items()}
         columns[name] = np.fromiter(map(numbers.__getitem__, column), np.int64, len(column))
     columns[KIND] = _kinds([columns.pop(name) for name in OF_KIND])
@@ -119,8 +128,8 @@ def _text_of(value: object) -> str:
 
 def _kinds(parts: Sequence[Column]) -> Column:
     """Return the IDs of combinations: values of the dimension `kind`, whose texts are the IDs of their parts."""
-    found, codes = np.unique(np.stack(parts, axis=1), axis=0, return_inverse=True)
-    texts = [" ".join(map(str, each)) for each in found.tolist()]
+    kinds, codes = np.unique(np.stack(parts, axis=1), axis=0, return_inverse=True)
+    texts = [" ".join(map(str, kind)) for kind in kinds.tolist()]
     ids = _ids({(KIND, text) for text in texts})
     return np.array([ids[KIND, text] for text in texts])[codes.reshape(-1)]
 
@@ -162,10 +171,10 @@ def _known_ids(pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]
 def _write(level: Level, bucket: datetime, columns: Columns) -> None:
     compress = zstandard.ZstdCompressor(level=3).compress
     rows = len(columns[KIND])
-    wanted = [*sorted(level.columns), *(FIGURES if level.of_jobs else SUMS)]
+    names = [*sorted(level.columns), *(FIGURES if level.of_jobs else SUMS)]
     StatisticsBlock.objects.bulk_create(
         StatisticsBlock(level=level.name, column=name, bucket=bucket, rows=rows, data=compress(_narrow(columns[name])))
-        for name in wanted
+        for name in names
     )
 
 
@@ -208,14 +217,17 @@ def compact_day(*, day: datetime) -> None:
     parts: dict[str, dict[str, list[Column]]] = {JOB.name: {}, WORK.name: {}}
     decompress = zstandard.ZstdDecompressor().decompress
     for block in hours.filter(level__in=list(parts)).order_by("bucket").iterator():
-        found = parts[block.level].setdefault(block.column, [])
-        found.append(column_of(block.rows, bytes(block.data), decompress).astype(np.int64))
+        column = parts[block.level].setdefault(block.column, [])
+        column.append(column_of(block.rows, bytes(block.data), decompress).astype(np.int64))
         if block.column == KIND:
             hour = block.bucket.astimezone(UTC).hour
             parts[block.level].setdefault(UTC_HOUR, []).append(np.full(block.rows, hour))
     if not parts[JOB.name]:
         return
-    columns = {level: {name: np.concatenate(found) for name, found in each.items()} for level, each in parts.items()}
+
+    columns: dict[str, Columns] = {}
+    for name, of_level in parts.items():
+        columns[name] = {column: np.concatenate(pieces) for column, pieces in of_level.items()}
     _write(JOB_HOURS, day, columns[JOB.name])
     sums = {WORK.name: columns[WORK.name], JOB.name: _with_sums(columns[JOB.name])}
     for level in (*DAILY, WORK_HOURS, SITE_HOURS):

@@ -24,15 +24,18 @@ def dense(column: Column) -> tuple[Column, Column]:
 
 def codes_of(columns: Columns, names: Collection[str], rows: int) -> tuple[Column, int]:
     """Return a number for each row, the same for rows that agree in `names`, in their order; and how many there are."""
-    keys, size = np.zeros(rows, np.int64), 1
+    keys = np.zeros(rows, np.int64)
+    size = 1
     for name in names:
         values, codes = dense(columns[name])
-        keys, size = keys * max(len(values), 1) + codes, size * max(len(values), 1)
+        count = max(len(values), 1)
+        keys = keys * count + codes
+        size *= count
         if size > MOST_CELLS:
-            found, keys = np.unique(keys, return_inverse=True)
-            size = len(found)
-    found, keys = dense(keys)
-    return keys, len(found)
+            unique, keys = np.unique(keys, return_inverse=True)
+            size = len(unique)
+    unique, keys = dense(keys)
+    return keys, len(unique)
 
 
 def grouped(columns: Columns, names: Collection[str], sums: Collection[str]) -> Columns:
@@ -41,8 +44,8 @@ def grouped(columns: Columns, names: Collection[str], sums: Collection[str]) -> 
     codes, count = codes_of(columns, names, rows)
     first = np.zeros(count, np.int64)
     first[codes[::-1]] = np.arange(rows - 1, -1, -1)
-    found = {name: columns[name][first] for name in names}
-    return found | {name: _summed(codes, columns[name], count) for name in sums}
+    result = {name: columns[name][first] for name in names}
+    return result | {name: _summed(codes, columns[name], count) for name in sums}
 
 
 def _summed(codes: Column, column: Column, count: int) -> Column:

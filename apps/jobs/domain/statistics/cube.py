@@ -63,12 +63,12 @@ class Kinds:
 
     def parts(self, ids: Column) -> Columns:
         """Return the four dimensions of kinds."""
-        wanted = ids.tolist()
+        pks = ids.tolist()
         if not self._parts:
             self._read(StatisticsValue.objects.filter(dimension=KIND))
-        if new := [pk for pk in wanted if pk not in self._parts]:  # committed since
+        if new := [pk for pk in pks if pk not in self._parts]:  # committed since
             self._read(StatisticsValue.objects.filter(pk__in=new))
-        rows = np.array([self._parts[pk] for pk in wanted], np.int64).reshape(-1, len(OF_KIND))
+        rows = np.array([self._parts[pk] for pk in pks], np.int64).reshape(-1, len(OF_KIND))
         return {name: rows[:, at] for at, name in enumerate(OF_KIND)}
 
     def _read(self, values: QuerySet[StatisticsValue]) -> None:
@@ -76,12 +76,13 @@ class Kinds:
             self._parts[pk] = [int(part) for part in text.split()]
 
     def matching(self, ids: Column, filters: Mapping[str, Collection[int]]) -> list[int]:
-        """Return those kinds that the filters let through."""
-        parts, kept = self.parts(ids), np.ones(len(ids), bool)
+        """Return the kinds that match the filters."""
+        parts = self.parts(ids)
+        kept = np.ones(len(ids), bool)
         for name in filters.keys() & {*OF_KIND}:
             kept &= np.isin(parts[name], list(filters[name]))
-        found: list[int] = ids[kept].tolist()
-        return found
+        matching: list[int] = ids[kept].tolist()
+        return matching
 
 
 @dataclass(frozen=True)
@@ -203,34 +204,40 @@ WHERE level = %(hourly)s AND "column" = ANY(%(columns)s) AND bucket >= %(since)s
 def _blocks(
     daily: Level, hourly: Level, columns: Collection[str], since: datetime, until: datetime
 ) -> dict[Level, _Blocks]:
-    wanted = [*sorted(columns), *([UTC_HOUR] if daily.by_hour else [])]
-    values = {"daily": daily.name, "hourly": hourly.name, "columns": wanted, "since": since, "until": until}
-    levels, found = {level.name: level for level in (daily, hourly)}, dict[Level, _Blocks]()
+    names = sorted(columns)
+    if daily.by_hour:
+        names.append(UTC_HOUR)
+    values = {"daily": daily.name, "hourly": hourly.name, "columns": names, "since": since, "until": until}
+    levels = {level.name: level for level in (daily, hourly)}
+    blocks: dict[Level, _Blocks] = {}
     connection.ensure_connection()
     # In binary form, which Django's cursors have no option for: as text, bytes are twice as long.
     with psycopg.Cursor(connection.connection) as cursor:
         cursor.execute(_READ, values, binary=True)
         for level, hour, name, rows, data in cursor:
-            found.setdefault(levels[level], {})[hour, name] = rows, data
-    return found
+            blocks.setdefault(levels[level], {})[hour, name] = rows, data
+    return blocks
 
 
 def _joined(query: Query, level: Level, blocks: _Blocks) -> Columns:
     """Return the columns of all blocks, one after the other, without the rows that the filters leave out."""
     decompress = zstandard.ZstdDecompressor().decompress
     starts = sorted({hour for hour, _ in blocks})
-    read = {
-        name: [column_of(*blocks[start, name], decompress) for start in starts] for name in {name for _, name in blocks}
-    }
+    pieces = {}
+    for name in {name for _, name in blocks}:
+        pieces[name] = [column_of(*blocks[start, name], decompress) for start in starts]
+
     columns: Columns = {}
     for name in query.of_hour | ({TIME} & {*query.by}):
-        columns[name] = np.concatenate(
-            [
-                _of_hours(name, start, len(kind), read[UTC_HOUR][at] if level.by_hour else None, query.step_hours)
-                for at, (start, kind) in enumerate(zip(starts, read[KIND], strict=True))
-            ]
-        )
-    columns |= {name: np.concatenate(found) for name, found in read.items() if name != UTC_HOUR}
+        of_hours = []
+        for at, (start, kind) in enumerate(zip(starts, pieces[KIND], strict=True)):
+            hours = pieces[UTC_HOUR][at] if level.by_hour else None
+            of_hours.append(_of_hours(name, start, len(kind), hours, query.step_hours))
+        columns[name] = np.concatenate(of_hours)
+    for name, of_name in pieces.items():
+        if name != UTC_HOUR:
+            columns[name] = np.concatenate(of_name)
+
     kept: Column | None = None
     if query.filters.keys() & {*OF_KIND}:
         there = np.flatnonzero(np.bincount(columns[KIND]))
@@ -259,10 +266,10 @@ def _of_hour(name: str, hour: int, step: int) -> int:
     return hour_of_week(at) % 24 if name == "hour" else hour_of_week(at) // 24
 
 
-def _member(column: Column, wanted: Collection[int]) -> Column:
+def _member(column: Column, values: Collection[int]) -> Column:
     """Return where a column of small numbers has one of these values."""
     table = np.zeros(int(column.max(initial=0)) + 1, bool)
-    table[[value for value in wanted if value < len(table)]] = True
+    table[[value for value in values if value < len(table)]] = True
     return table[column]
 
 
@@ -270,13 +277,16 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
     """Return the sums by the dimensions and `outcome`: 0 completed, 1 failed, 2 interrupted."""
     ids = np.flatnonzero(np.bincount(columns[KIND]))
     parts = query.kinds.parts(ids)
-    failed, interrupted = (np.isin(parts["state"], list(each)) for each in query.outcomes)
+    failed, interrupted = (np.isin(parts["state"], list(states)) for states in query.outcomes)
     parts["outcome"] = failed + 2 * interrupted.astype(np.int64)
     of_kind = [name for name in query.by if name in OF_KIND]
-    found, codes = np.unique(np.stack([parts[name] for name in ("outcome", *of_kind)], 1), axis=0, return_inverse=True)
+    part_columns = [parts[name] for name in ("outcome", *of_kind)]
+    kinds, codes = np.unique(np.stack(part_columns, 1), axis=0, return_inverse=True)
     table = np.zeros(int(ids.max(initial=0)) + 1, np.int64)
     table[ids] = codes.reshape(-1)
-    keys, size = table[columns[KIND]], len(found)
+    keys = table[columns[KIND]]
+    size = len(kinds)
+
     others = [name for name in query.by if name not in OF_KIND]
     present = {}
     for name in others:
@@ -292,6 +302,7 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
     if size > MOST_CELLS:
         cells, keys = np.unique(keys, return_inverse=True)
         size = len(cells)
+
     jobs = np.bincount(keys, columns.get("jobs"), minlength=size)
     at = np.flatnonzero(jobs)
     result = {"jobs": np.rint(jobs[at]).astype(np.int64)}
@@ -299,13 +310,15 @@ def _counted(query: Query, columns: Columns, sums: Collection[str]) -> Columns:
         result[name] = np.rint(np.bincount(keys, columns[name], minlength=size)[at]).astype(np.int64)
     if query.rates is not None:
         result["expected"] = np.bincount(keys, _expected(query.rates, query.kinds, columns), minlength=size)[at]
-    rest = at if cells is None else cells[at]
-    kind = found[rest % max(len(found), 1)]
+
+    # Each key is that of the kind plus, for each other dimension, its code times the size so far: take them apart.
+    remaining = at if cells is None else cells[at]
+    kind = kinds[remaining % max(len(kinds), 1)]
     result |= {name: kind[:, number] for number, name in enumerate(("outcome", *of_kind))}
-    rest = rest // max(len(found), 1)
+    remaining = remaining // max(len(kinds), 1)
     for name in others:
-        result[name] = present[name][rest % max(len(present[name]), 1)]
-        rest = rest // max(len(present[name]), 1)
+        result[name] = present[name][remaining % max(len(present[name]), 1)]
+        remaining = remaining // max(len(present[name]), 1)
     return result
 
 

@@ -43,7 +43,7 @@ class Explorer:
         order = _largest_first(question.measure, rows)[:limit]
         total = Row({}, (), {name: int(rows[name].sum()) for name in sums})
         labels = self._labels(rows, by, order)
-        found = [
+        largest = [
             Row(
                 {name: labels[name][int(rows[name][at])][0] for name in by},
                 [labels[name][int(rows[name][at])][1] for name in by],
@@ -52,7 +52,7 @@ class Explorer:
             )
             for at in order
         ]
-        return Answer(question, found, len(rows["jobs"]), total)
+        return Answer(question, largest, len(rows["jobs"]), total)
 
     def _counted_with_expected(self, question: Question) -> Columns:
         """Return the sums by the dimensions of a question, with `expected`: failures at the rates of jobs alike."""
@@ -72,16 +72,16 @@ class Explorer:
         rows = count(self._query(question, by, step_hours=step_hours))
         sums = [name for name in rows if name not in by]
         labels = self._labels(rows, by[1:], range(len(rows[TIME])))
-        found: dict[int, list[Row]] = {}
+        steps: dict[int, list[Row]] = {}
         for at in range(len(rows[TIME])):
             key = {name: labels[name][int(rows[name][at])] for name in by[1:]}
-            one = Row(
+            row = Row(
                 {name: value for name, (value, _) in key.items()},
                 [label for _, label in key.values()],
                 {name: int(rows[name][at]) for name in sums},
             )
-            found.setdefault(int(rows[TIME][at]), []).append(one)
-        return found
+            steps.setdefault(int(rows[TIME][at]), []).append(row)
+        return steps
 
     def figures(self, question: Question) -> np.ndarray:
         """Return the measure of each single job: seconds or a share of 1; -1 where it is unknown."""
@@ -121,8 +121,8 @@ class Explorer:
     def _experiments(self) -> dict[str, str]:
         """The keys of experiments that the user sees, by primary key as a text."""
         scope = scope_of(self.user)
-        found = Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
-        return {str(pk): key for pk, key in found.order_by("key").values_list("pk", "key")}
+        visible = Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
+        return {str(pk): key for pk, key in visible.order_by("key").values_list("pk", "key")}
 
     @cached_property
     def _outcomes(self) -> tuple[frozenset[int], frozenset[int]]:
@@ -142,22 +142,17 @@ class Explorer:
 
     def _ids(self, dimension: str, texts: Iterable[str]) -> frozenset[int]:
         """Return the IDs of values as filters have them."""
-        wanted = {"" if text == NONE else text for text in texts}
+        values = {"" if text == NONE else text for text in texts}
         if dimension in OF_HOUR:
-            return frozenset(at for at, text in enumerate(texts_of_hour(dimension)) if text in wanted)
-        if dimension == "experiment":
-            wanted = {pk for pk, key in self._experiments.items() if key in wanted} | (wanted & {""})
-        if dimension == "state":
-            wanted = {state for text in wanted for state in _STATE_GROUPS.get(text, {text})}
+            return frozenset(at for at, text in enumerate(texts_of_hour(dimension)) if text in values)
         if dimension == "stage":
-            return frozenset(
-                pk
-                for text in wanted
-                for pk in StatisticsValue.objects.filter(dimension="stage", text__iexact=text).values_list(
-                    "pk", flat=True
-                )
-            )
-        return self._ids_of_texts(dimension, wanted)
+            return _ids_of_stages(values)
+
+        if dimension == "experiment":
+            values = {pk for pk, key in self._experiments.items() if key in values} | (values & {""})
+        elif dimension == "state":
+            values = set().union(*(_STATE_GROUPS.get(state, {state}) for state in values))
+        return self._ids_of_texts(dimension, values)
 
     def _ids_of_texts(self, dimension: str, texts: Iterable[str]) -> frozenset[int]:
         values = StatisticsValue.objects.filter(dimension=dimension, text__in=set(texts))
@@ -169,8 +164,12 @@ class Explorer:
         """Return value and label of the numbers in these rows, by dimension."""
         shown = list(order)
         names = list(names)
-        wanted = {int(rows[name][at]) for name in names if name in STORED for at in shown}
-        texts = dict(StatisticsValue.objects.filter(pk__in=wanted).values_list("pk", "text")) if wanted else {}
+        pks: set[int] = set()
+        for name in names:
+            if name in STORED:
+                pks.update(int(rows[name][at]) for at in shown)
+        texts = dict(StatisticsValue.objects.filter(pk__in=pks).values_list("pk", "text")) if pks else {}
+
         labels: dict[str, dict[int, tuple[str, str]]] = {}
         for name in names:
             if name in OF_HOUR:
@@ -183,6 +182,15 @@ class Explorer:
                     text = self._experiments.get(text, "")
                 labels[name][number] = (text or NONE, text or ("none" if name in _ABSENT else NO_DATA))
         return labels
+
+
+def _ids_of_stages(names: Iterable[str]) -> frozenset[int]:
+    """Return the IDs of stages, whose names do not distinguish case."""
+    ids: set[int] = set()
+    for name in names:
+        stages = StatisticsValue.objects.filter(dimension="stage", text__iexact=name)
+        ids.update(stages.values_list("pk", flat=True))
+    return frozenset(ids)
 
 
 def _keys(cells: Columns) -> list[tuple[int, ...]]:

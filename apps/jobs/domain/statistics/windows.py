@@ -39,24 +39,31 @@ def windows_of_week(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
     return tuple(names), tuple(hours[hour] for hour in range(7 * 24))
 
 
-def _hours(words: Sequence[str]) -> list[int]:
+def _hours(parts: Sequence[str]) -> list[int]:
     """Return the hours of the week of `DAYS HOURS…`."""
-    if words == ["*"]:
+    if parts == ["*"]:
         return list(range(7 * 24))
-    if not words:
+    if not parts:
         raise ValueError("a window needs days, such as Mon-Fri")
-    first, _, last = words[0].partition("-")
+
+    day_range, *spans = parts
+    first, _, last = day_range.partition("-")
     if first not in WEEKDAYS or (last or first) not in WEEKDAYS:
-        raise ValueError(f"{words[0]!r} is not a range of days such as Mon-Fri")
-    begin, end = WEEKDAYS.index(first), WEEKDAYS.index(last or first)
-    days = [day % 7 for day in range(begin, end + 1 if end >= begin else end + 8)]
-    found = []
-    for span in words[1:] or ["0-24"]:
+        raise ValueError(f"{day_range!r} is not a range of days such as Mon-Fri")
+    begin = WEEKDAYS.index(first)
+    end = WEEKDAYS.index(last or first)
+    if end < begin:
+        end += 7
+    days = [day % 7 for day in range(begin, end + 1)]
+
+    hours: list[int] = []
+    for span in spans or ["0-24"]:
         start, _, stop = span.partition("-")
         if not (start.isdigit() and stop.isdigit() and int(start) < int(stop) <= 24):
             raise ValueError(f"{span!r} is not a range of hours such as 12-13")
-        found += [day * 24 + hour for day in days for hour in range(int(start), int(stop))]
-    return found
+        for day in days:
+            hours.extend(range(day * 24 + int(start), day * 24 + int(stop)))
+    return hours
 
 
 def hour_of_week(at: datetime) -> int:
@@ -96,7 +103,7 @@ def hours_with(dimension: str, text: str) -> list[int]:
         "weekday": [WEEKDAYS[hour // 24] for hour in range(7 * 24)],
         "window": [names[number] for number in windows],
     }
-    return [hour for hour, one in enumerate(texts[dimension]) if one == text]
+    return [hour for hour, text_of_hour in enumerate(texts[dimension]) if text_of_hour == text]
 
 
 def hour_of_week_expression() -> Combinable:

@@ -18,8 +18,8 @@ WORDS: Registry[StatisticsWords] = Registry("opsportal.statistics_words", settin
 
 
 def words_of(values: Mapping[str, Collection[str]]) -> dict[tuple[str, str], str]:
-    """Return words for values, by dimension and value; values that no plugin explains are left out."""
-    found: dict[tuple[str, str], str] = {}
+    """Return the meanings of values, by dimension and value; values that no plugin explains are left out."""
+    meanings: dict[tuple[str, str], str] = {}
     for plugin in WORDS.working().values():
-        found |= plugin(values)
-    return found
+        meanings |= plugin(values)
+    return meanings

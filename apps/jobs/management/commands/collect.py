@@ -33,10 +33,10 @@ class Command(BaseCommand):
         if options["scheduler"]:
             cluster = ensure_cluster(name=options["cluster"], scheduler=options["scheduler"], by="collect", at=now)
         else:
-            found = Cluster.objects.filter(name=options["cluster"]).first()
-            if found is None:
+            known = Cluster.objects.filter(name=options["cluster"]).first()
+            if known is None:
                 raise CommandError(f"Cluster {options['cluster']} not found. Create it with --scheduler NAME.")
-            cluster = found
+            cluster = known
         if options["since"]:
             collect_again(cluster=cluster, since=_moment(options["since"]), at=now)
         if options["once"]:

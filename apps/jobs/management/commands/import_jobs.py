@@ -42,8 +42,8 @@ class Command(BaseCommand):
             with path.open(encoding="utf-8", errors="replace", newline="") as lines:
                 if options["format"]:
                     newest = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-                    found = FORMATS[options["format"]](lines.read(), options["time_zone"], newest)
-                    done = import_read(cluster=cluster, read=found, at=now)
+                    records_read = FORMATS[options["format"]](lines.read(), options["time_zone"], newest)
+                    done = import_read(cluster=cluster, read=records_read, at=now)
                 else:
                     records = csv.DictReader(lines) if path.suffix == ".csv" else lines_of(lines)
                     done = import_records(cluster=cluster, records=records, at=now)

@@ -32,13 +32,14 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _months(self, **options: Any) -> None:
-        for each in months(at=timezone.now()):
-            state, archived = "due" if each.due else "", each.archived
+        for month in months(at=timezone.now()):
+            state = "due" if month.due else ""
+            archived = month.archived
             if archived and archived.dropped_at:
                 state = f"{archived.jobs:,} archived, dropped {archived.dropped_at:%Y-%m-%d}"
             elif archived and archived.restored_at:
                 state = f"restored {archived.restored_at:%Y-%m-%d}"
-            self.stdout.write(f"{each.month:%Y-%m}  {each.jobs:>12,} jobs  {state}".rstrip())
+            self.stdout.write(f"{month.month:%Y-%m}  {month.jobs:>12,} jobs  {state}".rstrip())
 
     def _archive(self, month: date, **options: Any) -> None:
         manifest = archive_month(month=month, at=timezone.now())
@@ -47,8 +48,8 @@ class Command(BaseCommand):
 
     def _drop(self, month: date, **options: Any) -> None:
         if options["dry_run"]:
-            found = next((one for one in months(at=timezone.now()) if one.month == month), None)
-            self.stdout.write(f"would archive and delete {found.jobs if found else 0:,} jobs; nothing was changed")
+            jobs = sum(listed.jobs for listed in months(at=timezone.now()) if listed.month == month)
+            self.stdout.write(f"would archive and delete {jobs:,} jobs; nothing was changed")
             return
         deleted = drop_month(month=month, by="manage.py jobs", at=timezone.now())
         self.stdout.write(f"{deleted:,} jobs deleted; archived in {directory_of(month)}")
