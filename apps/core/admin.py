@@ -32,11 +32,13 @@ class KeysFirst(Paginator):
     most = 1_000
 
     def __init__(
-        self, found: QuerySet[Any], per_page: int, *, rows: QuerySet[Any], last: int | None = None, **more: Any
+        self, queryset: QuerySet[Any], per_page: int, *, rows: QuerySet[Any], last: int | None = None, **more: Any
     ) -> None:
-        """Page through `found`, up to row `last` if given; rows after it are not counted either."""
-        super().__init__(found, per_page, **more)
-        self.keys, self.rows, self.last = found.values_list("pk", flat=True), rows, last
+        """Page through `queryset`, up to row `last` if it is set; rows after it are not counted either."""
+        super().__init__(queryset, per_page, **more)
+        self.keys = queryset.values_list("pk", flat=True)
+        self.rows = rows
+        self.last = last
 
     @cached_property
     def all_keys(self) -> list[Any] | None:

@@ -28,5 +28,5 @@ def deliver_waiting() -> None:
 
 @shared_task(name="core.beat_heart")
 def beat_heart() -> None:
-    """Sent by beat, done by a worker: so its age tells whether the queue carries messages."""
+    """Sent by beat, done by a worker: so its age shows whether the queue carries messages."""
     health.beat_heart(name=health.QUEUE, at=timezone.now())

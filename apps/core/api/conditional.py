@@ -32,7 +32,7 @@ def digest_of(data: Any) -> str:
 
 def strong_tags(header: str) -> list[str]:
     """Return the tags of an `If-Match`, without quotes."""
-    return [found["tag"] for found in _TAG.finditer(header) if not found["weak"]]
+    return [match["tag"] for match in _TAG.finditer(header) if not match["weak"]]
 
 
 class Guarded(GenericViewSet[Any]):
@@ -58,12 +58,17 @@ class Guarded(GenericViewSet[Any]):
             return
         if not self.detail:
             raise PreconditionFailed("If-Match needs a single existing resource.")
-        found, header = self.get_object(), request.headers["If-Match"]
-        if hasattr(found, "version"):
-            _compare_version(request, header, found.version)
+
+        header = request.headers["If-Match"]
+        resource = self.get_object()
+        if hasattr(resource, "version"):
+            _compare_version(request, header, resource.version)
             return
-        type(found)._base_manager.select_for_update().get(pk=found.pk)
-        if header.strip() != "*" and digest_of(self.get_serializer(self.get_object()).data) not in strong_tags(header):
+        type(resource)._base_manager.select_for_update().get(pk=resource.pk)
+        if header.strip() == "*":
+            return
+        locked = self.get_object()
+        if digest_of(self.get_serializer(locked).data) not in strong_tags(header):
             raise PreconditionFailed
 
     def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:

@@ -33,12 +33,17 @@ def problems(errors: Any, path: str = "") -> dict[str, list[str]]:
         parts = dict(enumerate(errors)).items()
     else:
         return {path: [str(error) for error in errors]} if errors else {}
-    found: dict[str, list[str]] = {}
+    by_path: dict[str, list[str]] = {}
     for name, inner in parts:
-        here = path if name == "non_field_errors" and path else f"{path}.{name}" if path else str(name)
+        if not path:
+            here = str(name)
+        elif name == "non_field_errors":
+            here = path
+        else:
+            here = f"{path}.{name}"
         for place, messages in problems(inner, here).items():
-            found.setdefault(place, []).extend(messages)
-    return found
+            by_path.setdefault(place, []).extend(messages)
+    return by_path
 
 
 def _limit_answer(error: LimitReached) -> APIException:
@@ -67,7 +72,7 @@ def handle_error(error: Exception, context: dict[str, Any]) -> Response | None:
         error = TooLarge()
     response = exception_handler(error, context)
     if response is not None and isinstance(error, ValidationError):
-        found = problems(response.data)
+        by_path = problems(response.data)
         # Problems without a field are about the call as a whole.
-        response.data = found if "" not in found else {"detail": " ".join(found[""])}
+        response.data = by_path if "" not in by_path else {"detail": " ".join(by_path[""])}
     return response

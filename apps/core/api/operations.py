@@ -14,8 +14,8 @@ _PARAMETER = re.compile(r"[<{][^<{}>]*[>}]")
 @cache
 def whole_schema() -> dict[str, Any]:
     """Return the schema, generated once: it does not depend on data."""
-    found: dict[str, Any] = spectacular_settings.DEFAULT_GENERATOR_CLASS().get_schema(request=None, public=True)
-    return found
+    schema: dict[str, Any] = spectacular_settings.DEFAULT_GENERATOR_CLASS().get_schema(request=None, public=True)
+    return schema
 
 
 def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -29,8 +29,11 @@ def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 @cache
 def operations() -> dict[tuple[str, str], dict[str, Any]]:
     """Return the operations by path, with its parameters as `{}`, and method."""
-    paths = whole_schema()["paths"].items()
-    return {(_PARAMETER.sub("{}", path), method): one for path, methods in paths for method, one in methods.items()}
+    by_path_and_method: dict[tuple[str, str], dict[str, Any]] = {}
+    for path, methods in whole_schema()["paths"].items():
+        for method, operation in methods.items():
+            by_path_and_method[_PARAMETER.sub("{}", path), method] = operation
+    return by_path_and_method
 
 
 def json_schema(operation: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -43,12 +43,14 @@ class NewestFirst(CursorPagination):
         return cursor
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = super().get_schema_operation_parameters(view)
+        parameters: list[dict[str, Any]] = super().get_schema_operation_parameters(view)
         if names := getattr(view, "orderings", {}):
             schema = {"type": "string", "enum": _both(names)}
-            words = "Order of the list. Default: newest first."
-            found.append({"name": "ordering", "in": "query", "required": False, "description": words, "schema": schema})
-        return found
+            description = "Order of the list. Default: newest first."
+            parameters.append(
+                {"name": "ordering", "in": "query", "required": False, "description": description, "schema": schema}
+            )
+        return parameters
 
 
 def _both(names: dict[str, str]) -> list[str]:

@@ -52,7 +52,11 @@ def _problems_of_call(request: Request, operation: Mapping[str, Any]) -> Iterato
 
 
 def _problems_of_query(request: Request, operation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    known = {one["name"]: one["schema"] for one in operation.get("parameters", ()) if one["in"] == "query"}
+    known = {
+        parameter["name"]: parameter["schema"]
+        for parameter in operation.get("parameters", ())
+        if parameter["in"] == "query"
+    }
     for name, values in request.query_params.lists():
         if name not in known:
             yield name[:_MAX_NAME], _unknown("parameter", name, known)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.core.charts.parts import Cell, Part
@@ -15,27 +15,26 @@ def heat_map(
     *,
     sentence: str,
     top: float,
-    words: bool = False,
+    with_values: bool = False,
 ) -> SafeString:
-    """Return a table of cells that are darker the nearer a value is to `top`; with `words`, cells show their values."""
+    """Return a table of cells that are darker the nearer a value is to `top`; cells may show their values."""
     head = joined(format_html('<th scope="col">{}</th>', name) if name else SafeString("<td></td>") for name in columns)
-    body = format_html_join(
-        "",
-        '<tr><th scope="row">{}</th>{}</tr>',
-        ((name, joined(_cell(cell, top, words) for cell in cells)) for name, cells in rows),
-    )
+    lines = []
+    for name, cells in rows:
+        inner = joined(_cell(cell, top, with_values) for cell in cells)
+        lines.append(format_html('<tr><th scope="row">{}</th>{}</tr>', name, inner))
     return format_html(
         '<div class="scroll" tabindex="0" role="region" aria-label="{1}"><table class="heat{0}">'
         '<caption class="vh">{1}</caption><thead><tr><td></td>{2}</tr></thead><tbody>{3}</tbody></table></div>',
-        "" if words else " hours",
+        "" if with_values else " hours",
         sentence,
         head,
-        body,
+        joined(lines),
     )
 
 
 def week_strip(days: Sequence[tuple[str, Mapping[int, Part]]], *, sentence: str) -> SafeString:
-    """Return a row per day with a mark at each hour of the clock that is given; `Part.kind` is its state."""
+    """Return a row per day with a mark at each hour of the clock that has a part; `Part.kind` is its state."""
     marks = [format_html('<text x="{}" y="8">{}</text>', f"{30 + hour * 6.7:.1f}", hour) for hour in (0, 6, 12, 18)]
     for row, (name, hours) in enumerate(days):
         y = 11 + row * 6.5
@@ -59,13 +58,16 @@ def week_strip(days: Sequence[tuple[str, Mapping[int, Part]]], *, sentence: str)
     )
 
 
-def _cell(cell: Cell, top: float, words: bool) -> SafeString:
+def _cell(cell: Cell, top: float, with_values: bool) -> SafeString:
     if cell.value is None:
-        return format_html('<td class="none" title="{}">{}</td>', cell.title, "–" if words else "")
-    # in steps of 5 %, as classes: a page's policy lets no element carry a style of its own
+        return format_html('<td class="none" title="{}">{}</td>', cell.title, "–" if with_values else "")
+
+    # In steps of 5 %, as classes: the page's content security policy allows no inline styles.
     level = 5 * round(20 * min(max(cell.value / top, 0), 1)) if top > 0 else 0
-    shown = (
-        format_html("{}", short_number(cell.value)) if words else format_html('<span class="vh">{}</span>', cell.title)
-    )
-    inner = format_html('<a href="{}" title="{}">{}</a>', cell.address, cell.title, shown) if cell.address else shown
+    if with_values:
+        inner = format_html("{}", short_number(cell.value))
+    else:
+        inner = format_html('<span class="vh">{}</span>', cell.title)
+    if cell.address:
+        inner = format_html('<a href="{}" title="{}">{}</a>', cell.address, cell.title, inner)
     return format_html('<td class="p{}" title="{}">{}</td>', level, cell.title, inner)

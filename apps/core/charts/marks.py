@@ -11,16 +11,16 @@ from apps.core.charts.svg import joined, link, per_cent, role, share
 
 def interval(*, value: float, low: float, high: float, expected: float | None = None, top: float = 1.0) -> SafeString:
     """Return a whisker from `low` to `high`, a point at `value` and a mark where it was expected, of `top`."""
-    words = f"{value:.1%}, between {low:.1%} and {high:.1%}"
+    sentence = f"{value:.1%}, between {low:.1%} and {high:.1%}"
     mark = SafeString("")
     if expected is not None:
-        words += f", expected {expected:.1%}"
+        sentence += f", expected {expected:.1%}"
         mark = format_html('<rect x="{}%" y="1" width="2" height="12"/>', share(expected, top))
     return format_html(
         '<svg class="ci" width="120" height="14" role="img" aria-label="{0}"><title>{0}</title>'
         '<line class="g" x1="50%" x2="50%" y2="14"/>{1}<line x1="{2}%" x2="{3}%" y1="7" y2="7"/>'
         '<circle cx="{4}%" cy="7" r="3.5"/></svg>',
-        words,
+        sentence,
         mark,
         share(low, top),
         share(high, top),

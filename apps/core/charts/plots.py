@@ -1,6 +1,6 @@
 """Charts with axes: bars and lines over bins."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
@@ -49,8 +49,8 @@ def bars(
     `rate` names a second figure, 0 to 1 in each bin, drawn in a small panel of its own. No table is needed where the
     page shows the same figures as one anyway.
     """
-    is_count = all(float(value).is_integer() for each in bins for value in each.values)
-    heights = [sum(each.values) for each in bins]
+    is_count = all(float(value).is_integer() for value in _values_of(bins))
+    heights = [sum(point.values) for point in bins]
     if is_log and any(heights):
         scale = _Scale(log_axis(heights), is_log=True)
     else:
@@ -60,14 +60,14 @@ def bars(
     drawn = [
         _wash(bands, len(bins), height),
         _grid(scale, height),
-        *(_bar(number, each, series, len(bins), scale, height, foot) for number, each in enumerate(bins)),
+        *(_bar(number, point, series, len(bins), scale, height, foot) for number, point in enumerate(bins)),
         _rate_panel(bins, height) if rate else "",
         _ticks(ticks, len(bins), foot),
         format_html('<line class="ax" x2="100%" y1="{0}" y2="{0}"/>', height),
         *(_band(band, len(bins), foot + _AXIS + band.row * _BAND) for band in bands),
     ]
     rows = 1 + max((band.row for band in bands), default=-1)
-    table = _table(bins, [each.name for each in series], heading, rate) if with_table else ""
+    table = _table(bins, [entry.name for entry in series], heading, rate) if with_table else ""
     return _figure(drawn, foot + _AXIS + rows * _BAND, sentence, table)
 
 
@@ -81,15 +81,13 @@ def line(
     height: int = HEIGHT,
 ) -> SafeString:
     """Return a line for each series over evenly spaced points, with a table behind."""
-    top, steps = axis(max((value for each in bins for value in each.values), default=0))
-    paths = (
-        format_html(
-            '<path class="line s-{}" vector-effect="non-scaling-stroke" d="{}"/>',
-            each.kind,
-            _path((point.values[number] for point in bins), top, height),
+    top, steps = axis(max(_values_of(bins), default=0))
+    paths = []
+    for number, entry in enumerate(series):
+        path = _path((point.values[number] for point in bins), top, height)
+        paths.append(
+            format_html('<path class="line s-{}" vector-effect="non-scaling-stroke" d="{}"/>', entry.kind, path)
         )
-        for number, each in enumerate(series)
-    )
     inner = format_html(
         '<svg width="100%" height="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>',
         height,
@@ -97,9 +95,15 @@ def line(
         height,
         joined(paths),
     )
-    hits = (_hit(number, each, series, len(bins), height) for number, each in enumerate(bins))
+    hits = (_hit(number, point, series, len(bins), height) for number, point in enumerate(bins))
     drawn = [_grid(_Scale(steps), height), inner, *hits, _ticks(ticks, len(bins), height)]
-    return _figure(drawn, height + _AXIS, sentence, _table(bins, [each.name for each in series], heading, ""))
+    table = _table(bins, [entry.name for entry in series], heading, "")
+    return _figure(drawn, height + _AXIS, sentence, table)
+
+
+def _values_of(bins: Sequence[Bin]) -> Iterator[float]:
+    for point in bins:
+        yield from point.values
 
 
 def axis(most: float, *, least: float = 0) -> tuple[float, list[float]]:
@@ -134,7 +138,7 @@ def spans_powers(values: Iterable[float], powers: int = 2) -> bool:
 def edge_ticks(bins: Sequence[Bin], most: int = 12) -> list[Tick]:
     """Return a tick with the label of every bin, or of every n-th where there are more than `most`."""
     every = max(ceil(len(bins) / most), 1)
-    return [Tick(number + 0.1, each.label) for number, each in enumerate(bins) if number % every == 0]
+    return [Tick(number + 0.1, point.label) for number, point in enumerate(bins) if number % every == 0]
 
 
 def _grid(scale: _Scale, height: int) -> SafeString:
@@ -149,37 +153,47 @@ def _grid(scale: _Scale, height: int) -> SafeString:
     )
 
 
-def _title(each: Bin, series: Sequence[Series]) -> str:
-    lines = [each.label, *(f"{one.name} {value:,.6g}" for one, value in zip(series, each.values, strict=True))]
-    return "\n".join(lines if each.rate is None else [*lines, f"{each.rate:.1%}"])
+def _title(point: Bin, series: Sequence[Series]) -> str:
+    lines = [point.label]
+    lines += [f"{entry.name} {value:,.6g}" for entry, value in zip(series, point.values, strict=True)]
+    if point.rate is not None:
+        lines.append(f"{point.rate:.1%}")
+    return "\n".join(lines)
 
 
 def _hit(
-    number: int, each: Bin, series: Sequence[Series], count: int, height: float, marks: Iterable[SafeString] = ()
+    number: int, point: Bin, series: Sequence[Series], count: int, height: float, marks: Iterable[SafeString] = ()
 ) -> SafeString:
     """Return the marks of a bin under an area of the whole height, which has the title and the link."""
-    x, width = per_cent(100 * number / count), per_cent(100 / count)
+    x = per_cent(100 * number / count)
+    width = per_cent(100 / count)
     area = format_html('<rect class="hit" x="{}%" width="{}%" height="{}"/>', x, width, height)
-    return link(each.address, _title(each, series), joined([*marks, area]))
+    return link(point.address, _title(point, series), joined([*marks, area]))
 
 
 def _bar(
-    number: int, each: Bin, series: Sequence[Series], count: int, scale: _Scale, height: int, foot: int
+    number: int, point: Bin, series: Sequence[Series], count: int, scale: _Scale, height: int, foot: int
 ) -> SafeString:
-    x, width = per_cent(100 * (number + 0.12) / count), per_cent(76 / count)
+    x = per_cent(100 * (number + 0.12) / count)
+    width = per_cent(76 / count)
     y = float(height)
     marks = []
-    for one, value in zip(series, each.values, strict=True):
+    for entry, value in zip(series, point.values, strict=True):
         tall = scale.share(value) * height
         if value > 0:
             y -= tall
             drawn = f"{max(tall - 0.4, 0.6):.1f}"
             marks.append(
                 format_html(
-                    '<rect class="f-{}" x="{}%" width="{}%" y="{}" height="{}"/>', one.kind, x, width, f"{y:.1f}", drawn
+                    '<rect class="f-{}" x="{}%" width="{}%" y="{}" height="{}"/>',
+                    entry.kind,
+                    x,
+                    width,
+                    f"{y:.1f}",
+                    drawn,
                 )
             )
-    return _hit(number, each, series, count, foot, marks)
+    return _hit(number, point, series, count, foot, marks)
 
 
 def _path(values: Iterable[float], top: float, height: float) -> str:
@@ -188,7 +202,7 @@ def _path(values: Iterable[float], top: float, height: float) -> str:
 
 
 def _rate_panel(bins: Sequence[Bin], height: int) -> SafeString:
-    most, _ = axis(max((each.rate or 0 for each in bins), default=0))
+    most, _ = axis(max((point.rate or 0 for point in bins), default=0))
     return format_html(
         '{}<svg y="{}" width="100%" height="48" viewBox="0 0 {} 48" preserveAspectRatio="none">'
         '<path class="rate" vector-effect="non-scaling-stroke" d="{}"/></svg>',
@@ -199,7 +213,7 @@ def _rate_panel(bins: Sequence[Bin], height: int) -> SafeString:
         ),
         height + 16,
         max(len(bins), 1),
-        _path((each.rate or 0 for each in bins), most, 48),
+        _path((point.rate or 0 for point in bins), most, 48),
     )
 
 
@@ -267,29 +281,24 @@ def _figure(drawn: Iterable[str], height: int, sentence: str, table: str) -> Saf
 
 def _table(bins: Sequence[Bin], names: list[str], heading: str, rate: str) -> SafeString:
     """Return the figures of a chart as a table that opens."""
-    head = format_html_join(
-        "", '<th scope="col" class="n">{}</th>', ((name,) for name in [*names, *([rate] if rate else [])])
-    )
-    rows = format_html_join(
-        "",
-        "<tr><td>{}</td>{}</tr>",
-        (
-            (
-                format_html('<a href="{}">{}</a>', each.address, each.label) if each.address else each.label,
-                format_html_join("", '<td class="n">{}</td>', ((text,) for text in _figures(each, rate))),
-            )
-            for each in bins
-        ),
-    )
+    columns = [*names, rate] if rate else names
+    head = format_html_join("", '<th scope="col" class="n">{}</th>', ((name,) for name in columns))
+    rows = []
+    for point in bins:
+        label = format_html('<a href="{}">{}</a>', point.address, point.label) if point.address else point.label
+        cells = format_html_join("", '<td class="n">{}</td>', ((text,) for text in _figures(point, rate)))
+        rows.append(format_html("<tr><td>{}</td>{}</tr>", label, cells))
     return format_html(
         '<details class="line"><summary>Table</summary><div class="scroll" tabindex="0"><table class="dense">'
         '<thead><tr><th scope="col">{}</th>{}</tr></thead><tbody>{}</tbody></table></div></details>',
         heading,
         head,
-        rows,
+        joined(rows),
     )
 
 
-def _figures(each: Bin, rate: str) -> list[str]:
-    figures = [f"{value:,.6g}" if value % 1 else f"{value:,.0f}" for value in each.values]
-    return [*figures, "–" if each.rate is None else f"{each.rate:.1%}"] if rate else figures
+def _figures(point: Bin, rate: str) -> list[str]:
+    figures = [f"{value:,.6g}" if value % 1 else f"{value:,.0f}" for value in point.values]
+    if rate:
+        figures.append("–" if point.rate is None else f"{point.rate:.1%}")
+    return figures

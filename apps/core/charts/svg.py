@@ -27,8 +27,8 @@ def per_cent(value: float) -> str:
 
 
 def role(drawn: Iterable[str]) -> str:
-    """An image has no parts; a drawing with links is a group."""
-    return "group" if any("<a " in each for each in drawn) else "img"
+    """Return the ARIA role of a drawing: an image has no parts, so a drawing with links is a group."""
+    return "group" if any("<a " in element for element in drawn) else "img"
 
 
 def link(address: str, title: str, mark: SafeString) -> SafeString:

@@ -50,11 +50,11 @@ def rows_where_any(
 ) -> list[tuple[Any, ...]]:
     """Return columns of the rows with one of `values` in `column`, sent as one array; and with `also` in others.
 
-    Goes by PostgreSQL's binary format, which Django does not use: of bytes it makes text and back.
+    Uses PostgreSQL's binary format, which Django's cursors cannot: they convert bytes to text and back.
     """
     conditions = "".join(f' AND "{name}" = %b' for name in also)
-    wanted = ", ".join(f'"{name}"' for name in columns)
-    query = f'SELECT {wanted} FROM "{model._meta.db_table}" WHERE "{column}" = ANY(%b){conditions}'
+    selected = ", ".join(f'"{name}"' for name in columns)
+    query = f'SELECT {selected} FROM "{model._meta.db_table}" WHERE "{column}" = ANY(%b){conditions}'
     connection.ensure_connection()
     with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
         return cursor.execute(query, [list(values), *also.values()], binary=True).fetchall()

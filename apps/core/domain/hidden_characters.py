@@ -15,8 +15,8 @@ def mark_hidden(text: str, mark: Callable[[str, str], str] = "⟨{}⟩".format) 
     """Replace each hidden character by `mark(code point, name)`: `U+202E`; the name may be empty. CRLF becomes LF."""
     marks: dict[str, str] = {}
 
-    def marked(found: re.Match[str]) -> str:
-        character = found[0]
+    def marked(match: re.Match[str]) -> str:
+        character = match[0]
         if character not in marks:
             marks[character] = mark(f"U+{ord(character):04X}", unicodedata.name(character, ""))
         return marks[character]

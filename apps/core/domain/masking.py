@@ -142,9 +142,9 @@ class Masker:
     def _mask_matches(self, pattern: "re2._Regexp", line: bytes) -> bytes:
         """Mask what a pattern finds; after many matches the rest of the line, as each search copies all of it."""
         shown, end = [], 0
-        for found in islice(pattern.finditer(line), _MOST_SECRETS):
-            shown += [line[end : found.start()], self.fingerprint(found[0])]
-            end = found.end()
+        for match in islice(pattern.finditer(line), _MOST_SECRETS):
+            shown += [line[end : match.start()], self.fingerprint(match[0])]
+            end = match.end()
         rest = line[end:]
         is_cut = len(shown) == 2 * _MOST_SECRETS and pattern.search(rest) is not None
         return b"".join((*shown, self.fingerprint(rest) if is_cut else rest))
@@ -154,14 +154,14 @@ class Masker:
         shown, end, at = [], 0, 0
         for name in _NAME.finditer(line):
             named = self._is_secret_name(name[1])
-            given = (_QUOTED_OR_WORD if named else _PLAIN).match(line, name.end()) if name.start() >= at else None
-            if given is None or _MASKED.match(given[0]):
+            assigned = (_QUOTED_OR_WORD if named else _PLAIN).match(line, name.end()) if name.start() >= at else None
+            if assigned is None or _MASKED.match(assigned[0]):
                 continue
-            value = given[2] if named and given[1] else given[0]
+            value = assigned[2] if named and assigned[1] else assigned[0]
             if self._is_secret(name[1], value) and not PLACEHOLDER.fullmatch(value):
                 shown += [line[end : name.end()], self.fingerprint(value)]
-                end = given.end()
-            at = given.end()
+                end = assigned.end()
+            at = assigned.end()
         return b"".join((*shown, line[end:]))
 
     def fingerprint(self, value: bytes) -> bytes:
@@ -180,19 +180,20 @@ class Masker:
         return self._rule_values is not None and self._rule_values.search(value) is not None
 
     def _is_secret_name(self, name: bytes) -> str:
-        """Say what finds a name: a `rule`, which holds whatever the value is, or the setting, `name`."""
+        """Return what marks a name as secret: a `rule`, which holds for any value, or the setting, `name`; or ""."""
         if (known := self._names_judged.get(name)) is not None:
             return known
         if len(self._names_judged) >= _MOST_NAMES:
             self._names_judged = {}
-        decoded, found = text(name), ""
+        decoded = text(name)
+        source = ""
         if self._rule_names is not None and self._rule_names.search(decoded.encode()):
-            found = "rule"
+            source = "rule"
         elif self._names and self._names.search(decoded) and not HARMLESS_NAMES.search(decoded):
-            found = "name"
+            source = "name"
         if len(name) <= _LONGEST_KEPT_NAME:
-            self._names_judged[name] = found
-        return found
+            self._names_judged[name] = source
+        return source
 
 
 def secrets_of(before: Iterable[Variable], after: Iterable[Variable]) -> dict[bytes, bytes]:
@@ -202,13 +203,14 @@ def secrets_of(before: Iterable[Variable], after: Iterable[Variable]) -> dict[by
 
 
 def replace_secrets(content: bytes, secrets: Mapping[bytes, bytes]) -> bytes:
-    """Return a content with values replaced by what stands for them, unless they are too short or plain.
+    """Return a content with secrets replaced by their substitutes, unless they are too short or plain.
 
-    The longest first, as one may hold another. Of more secrets than can be looked for in time, the rest stays.
+    The longest first, as one may contain another. If there are more secrets than can be searched in time, the shortest
+    stay.
     """
-    found = [value for value in secrets if len(value) >= _shortest(value)]
-    found = sorted(found, key=len, reverse=True)[: _MOST_COMPARED // (len(content) + 1)]
-    for value in found:
+    long_enough = [value for value in secrets if len(value) >= _shortest(value)]
+    longest_first = sorted(long_enough, key=len, reverse=True)
+    for value in longest_first[: _MOST_COMPARED // (len(content) + 1)]:
         content = content.replace(value, secrets[value])
     return content
 

@@ -56,9 +56,9 @@ def newest_first(
 def in_order(
     rows: QuerySet[M], *, by: str, query: MultiValueDict[str, str], size: int = 50, find: Find[M] | None = None
 ) -> Page[M]:
-    """Do the same for any non-null field or annotation `by` of dates, times, numbers or text; `-by` is descending.
+    """Return a page in the order of any non-null field or annotation `by`, `-by` for descending.
 
-    Of equal values, the row made last comes first.
+    The field has dates, times, numbers or text. Of equal values, the row created last comes first.
     """
     sign, by = ("-", by[1:]) if by.startswith("-") else ("", by)
     mark = _read(query.get("after", ""), rows, by)
@@ -68,16 +68,16 @@ def in_order(
         # The first condition is redundant, but an index can use it.
         rows = rows.filter(Q(**{f"{by}__{beyond}e": at}), Q(**{f"{by}__{beyond}": at}) | Q(**{by: at, "pk__lt": pk}))
     ordered = rows.order_by(f"{sign}{by}", "-pk")
-    found = find(ordered, size + 1) if find else Found(list(ordered[: size + 1]))
-    shown = found.rows[:size]
+    matches = find(ordered, size + 1) if find else Found(list(ordered[: size + 1]))
+    shown = matches.rows[:size]
     next_query = first_query = ""
-    if len(found.rows) > size:
+    if len(matches.rows) > size:
         next_query = with_changes(query, after=_write(getattr(shown[-1], by), shown[-1].pk))
-    elif found.stopped_at:
-        next_query = with_changes(query, after=_write(*found.stopped_at))
+    elif matches.stopped_at:
+        next_query = with_changes(query, after=_write(*matches.stopped_at))
     if mark is not None:
         first_query = with_changes(query)
-    return Page(shown, next_query, first_query, found.stopped_at[0] if found.stopped_at else None)
+    return Page(shown, next_query, first_query, matches.stopped_at[0] if matches.stopped_at else None)
 
 
 def with_changes(query: MultiValueDict[str, str], **changes: str) -> str:

@@ -23,8 +23,8 @@ class UnknownPlugin(LookupError):
 
 def entry_points(group: str) -> EntryPoints:
     """Return the entry points of a group in all installed packages."""
-    found: EntryPoints = _installed().select(group=group)
-    return found
+    points: EntryPoints = _installed().select(group=group)
+    return points
 
 
 @cache
@@ -49,14 +49,14 @@ class Registry(Generic[T]):
 
     @cached_property
     def _found(self) -> dict[str, EntryPoint]:
-        found = {name: EntryPoint(name, path, self.group) for name, path in self.builtins.items()}
+        by_name = {name: EntryPoint(name, path, self.group) for name, path in self.builtins.items()}
         for entry in sorted(entry_points(group=self.group), key=lambda e: (e.name, e.value)):
-            if entry.name in found:
-                self.problems[entry.name] = f"{entry.value} repeats the name of {found[entry.name].value}: left out"
+            if entry.name in by_name:
+                self.problems[entry.name] = f"{entry.value} repeats the name of {by_name[entry.name].value}: left out"
                 log.error("plugin %s of %s: %s", entry.name, self.group, self.problems[entry.name])
             else:
-                found[entry.name] = entry
-        return found
+                by_name[entry.name] = entry
+        return by_name
 
     def names(self) -> list[str]:
         """Return the names of all plugins, broken ones included."""

@@ -195,7 +195,7 @@ def _span(match: "re2._Match", pattern: "re2._Regexp") -> Span:
 
 
 def _is_secret(pattern: "re2._Regexp", match: "re2._Match", line: bytes, begin: int, end: int) -> bool:
-    """Tell a secret from a placeholder, a word of a message, a path, or what is known about a secret."""
+    """Return whether a value is a secret, and no placeholder, word of a message, path, or fact about a secret."""
     value, separator = line[begin:end], match[1]
     if PLACEHOLDER.fullmatch(value) or _CODE.match(value):
         return False
@@ -232,7 +232,7 @@ def _is_harmless(name: str, value: bytes, *, is_option: bool) -> bool:
 
 
 def _is_prose(separator: bytes, line: bytes, begin: int, end: int) -> bool:
-    """Tell whether a value is a word of a sentence, such as in `token: signature verification failed`."""
+    """Return whether a value is a word of a sentence, such as in `token: signature verification failed`."""
     is_bare = line[begin - 1 : begin] not in (b'"', b"'", b"`")
     return (
         is_bare
@@ -305,7 +305,7 @@ def _first_key_line(data: bytes, floor: int, end: int) -> int:
 
 
 def _is_key_line(line: bytes) -> bool:
-    """Tell whether a line may stand inside a private key, whatever a logger writes before it."""
+    """Return whether a line may stand inside a private key, whatever a logger writes before it."""
     if any(header in line for header in _KEY_HEADERS):
         return True
     text = line.rstrip(b"\"',").rsplit(None, 1)[-1:]

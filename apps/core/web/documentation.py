@@ -85,10 +85,10 @@ def _with_addresses(tokens: "Sequence[Token]", names: Collection[str]) -> "list[
 def _address(address: str, names: Collection[str]) -> str:
     if address.startswith(_ELSEWHERE):
         return address
-    found = _OTHER_PAGE.fullmatch(address)
-    if found is None or found[1] not in names:
+    page = _OTHER_PAGE.fullmatch(address)
+    if page is None or page[1] not in names:
         return ""
-    return reverse("core:help", args=[found[1]]) + (found[2] or "")
+    return reverse("core:help", args=[page[1]]) + (page[2] or "")
 
 
 def _anchor(heading: str) -> str:

@@ -36,10 +36,10 @@ def read_query(request: HttpRequest, name: str, read: Callable[[str], T | None],
     If `read` returns None, the page reports what was `expected`, so that it does not seem to show what was requested.
     """
     text = request.GET.get(name, "")
-    found = read(text) if text else None
-    if text and found is None:
+    value = read(text) if text else None
+    if text and value is None:
         messages.warning(request, f"“{text[:_SHOWN]}” is not a valid value of “{name}”: expected {expected}.")
-    return found
+    return value
 
 
 class _Choices(MultipleChoiceField):
@@ -89,8 +89,8 @@ class AnyOf(django_filters.FilterSet):
         """Apply each filter; several values are one condition, beside those of `queryset`."""
         for name, value in self.form.cleaned_data.items():
             rows = queryset.model._base_manager.all()
-            if several := self.others.get(name):
-                queryset &= reduce(or_, (self.filters[name].filter(rows, one) for one in several))
+            if values := self.others.get(name):
+                queryset &= reduce(or_, (self.filters[name].filter(rows, text) for text in values))
             else:
                 queryset = self.filters[name].filter(queryset, value)
         return queryset

@@ -34,10 +34,10 @@ def styleguide(request: HttpRequest) -> HttpResponse:
 def _charts() -> list[tuple[str, bool, str]]:
     """Return one chart of each kind with its name, and whether it fills its card."""
     series = [Series(name, name) for name in VERDICTS]
-    hours = [
-        Bin(f"{hour % 24:02d}:00", [(hour * (place + 3)) % 11 for place in range(5)], "#charts", (hour * 7 % 23) / 100)
-        for hour in range(_HOURS)
-    ]
+    hours = []
+    for hour in range(_HOURS):
+        values = [(hour * (place + 3)) % 11 for place in range(5)]
+        hours.append(Bin(f"{hour % 24:02d}:00", values, "#charts", (hour * 7 % 23) / 100))
     ticks = [
         Tick(hour, "Sun 22" if hour % 24 == 0 else f"{hour % 24:02d}:00", hour % 24 == 0, hour % 12 != 0)
         for hour in range(0, _HOURS, 6)
@@ -49,9 +49,9 @@ def _charts() -> list[tuple[str, bool, str]]:
     week = [("Mon", {hour: Part("down" if hour in {3, 4} else "up", 1, f"{hour}:00") for hour in range(24)})] * 7
     cells = [Cell(f"{hour}:00", None if hour == 5 else hour * 3 % 20 / 100, "#charts") for hour in range(24)]
     names = [str(hour) if hour % 3 == 0 else "" for hour in range(24)]
-    one = [Series("expected", "expected"), Series("jobs", "accent")]
+    expected_and_jobs = [Series("expected", "expected"), Series("jobs", "accent")]
     points = [Bin(str(day), (day * 10, day * 8 + day % 3)) for day in range(1, 15)]
-    jobs = [Bin(each.label, each.values[:1]) for each in points]
+    jobs = [Bin(point.label, point.values[:1]) for point in points]
     return [
         (
             "Stacked bars, bands and a rate",
@@ -61,12 +61,16 @@ def _charts() -> list[tuple[str, bool, str]]:
         (
             "Bars",
             True,
-            charts.bars(jobs, one[1:], sentence="Jobs by day", ticks=charts.edge_ticks(jobs), heading="Day"),
+            charts.bars(
+                jobs, expected_and_jobs[1:], sentence="Jobs by day", ticks=charts.edge_ticks(jobs), heading="Day"
+            ),
         ),
         (
             "Lines",
             True,
-            charts.line(points, one, sentence="Jobs by day", ticks=charts.edge_ticks(points), heading="Day"),
+            charts.line(
+                points, expected_and_jobs, sentence="Jobs by day", ticks=charts.edge_ticks(points), heading="Day"
+            ),
         ),
         ("Interval", False, charts.interval(value=0.27, low=0.22, high=0.33, expected=0.04, top=0.5)),
         ("Spread", False, charts.spread([2, 3, 4, 5, 7], value=6, sentence="80 % of past jobs used 2 to 7 GB")),

@@ -142,7 +142,7 @@ def matrix(answer: Answer) -> SafeString:
         ],
         sentence=f"{measure.label} by {' and '.join(answer.question.by)}",
         top=top,
-        words=True,
+        with_values=True,
     )
 
 

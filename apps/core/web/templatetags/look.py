@@ -116,9 +116,9 @@ def _local(at: datetime) -> datetime:
         return at
 
 
-def _time(at: datetime, words: str) -> SafeString:
+def _time(at: datetime, text: str) -> SafeString:
     title = _local(at).strftime("%Y-%m-%d %H:%M:%S %Z")
-    return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), title, words)
+    return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), title, text)
 
 
 def short_time(local: datetime) -> str:
@@ -135,7 +135,7 @@ def _dated(local: datetime) -> str:
 
 @register.simple_tag
 def period(start: datetime | None, end: datetime | None, last: str = "now") -> SafeString:
-    """From a time to a time: `Fri 20 Nov 09:12 – 12:09`, the day told once; `last` stands for an end not reached."""
+    """From a time to a time: `Fri 20 Nov 09:12 – 12:09`, the day written once; `last` replaces an end not reached."""
     if start is None or end is None:
         return format_html("{} – {}", when(start), when(end) if end else last)
     local = _local(end)
@@ -145,7 +145,7 @@ def period(start: datetime | None, end: datetime | None, last: str = "now") -> S
 
 @register.filter
 def instants(text: str) -> SafeString:
-    """A text with times such as `2026-11-20T12:03Z` written in the reader's zone, a day told once."""
+    """A text with times such as `2026-11-20T12:03Z` written in the reader's zone, a day written once."""
     parts: list[str] = []
     day = None
     for part in _INSTANT.split(text):
@@ -185,20 +185,20 @@ def portal_version() -> str:
 
 
 @register.simple_tag
-def state(value: str, words: str = "") -> SafeString:
-    """A state as word, sign and colour. `words` replaces the state's own name."""
-    return format_html('<span class="state {}">{}</span>', sign(value), words or str(value).replace("_", " "))
+def state(value: str, label: str = "") -> SafeString:
+    """A state as word, sign and colour. `label` replaces the state's own name."""
+    return format_html('<span class="state {}">{}</span>', sign(value), label or str(value).replace("_", " "))
 
 
 @register.simple_tag
-def filled_bar(*kinds_and_values: Any, whole: float | None = None, words: str = "", height: int = 8) -> SafeString:
+def filled_bar(*kinds_and_values: Any, whole: float | None = None, labels: str = "", height: int = 8) -> SafeString:
     """A bar of parts, such as `"done" 12 "failed" 3`; what they leave of `whole` stays empty.
 
-    `words` names the parts where their kinds do not: `days gone|days left`.
+    `labels` names the parts where their kinds do not: `days gone|days left`.
     """
     kinds = [str(kind) for kind in kinds_and_values[::2]]
     values = [float(value or 0) for value in kinds_and_values[1::2]]
-    names = words.split("|") if words else kinds
+    names = labels.split("|") if labels else kinds
     parts = [
         Part(kind, value, f"{number(value)} {name}") for kind, value, name in zip(kinds, values, names, strict=True)
     ]
@@ -215,12 +215,12 @@ def field_box(field: BoundField, whole: object = "") -> SafeString:
 @register.simple_tag(takes_context=True)
 def query(context: template.Context, **changes: object) -> str:
     """The page's query string with some parameters changed; the page's place (`after`) is dropped."""
-    given = {name: "" if value is None else str(value) for name, value in changes.items()}
-    return with_changes(context["request"].GET, **given)
+    parameters = {name: "" if value is None else str(value) for name, value in changes.items()}
+    return with_changes(context["request"].GET, **parameters)
 
 
 @register.simple_tag(takes_context=True)
-def sort_head(context: template.Context, name: str, words: str, kind: str = "") -> SafeString:
+def sort_head(context: template.Context, name: str, label: str, kind: str = "") -> SafeString:
     """The heading of a column by which `?sort=` orders the list; select it again for the other direction."""
     now = context["sort"]
     order = {name: "ascending", f"-{name}": "descending"}.get(now, "")
@@ -230,7 +230,7 @@ def sort_head(context: template.Context, name: str, words: str, kind: str = "") 
         f"{kind} sorted" if order else kind,
         format_html(' aria-sort="{}"', order) if order else "",
         query(context, sort=f"-{name}" if now == name else name),
-        words,
+        label,
         arrow,
     )
 
