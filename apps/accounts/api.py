@@ -36,9 +36,9 @@ def allowed_by(check: Allowed) -> Callable[[C], C]:
 
     def declare(call: C) -> C:
         @wraps(call)
-        def checked(view: "ApiViewSet[Any]", *given: Any, **named: Any) -> Any:
+        def checked(view: "ApiViewSet[Any]", *positional: Any, **named: Any) -> Any:
             view.check_allowed()
-            return call(view, *given, **named)
+            return call(view, *positional, **named)
 
         checked.allowed = check  # type: ignore[attr-defined]
         return checked  # type: ignore[return-value]
@@ -170,20 +170,22 @@ class SavedViewViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiView
     lookup_value_regex = "[0-9]{1,18}"
 
     def get_queryset(self) -> QuerySet[SavedView]:
-        found = domain.views_for(self.request.user)
+        views = domain.views_for(self.request.user)
         path = self.request.query_params.get("path")
-        return found.filter(path=path) if path and self.action == "list" else found
+        if path and self.action == "list":
+            views = views.filter(path=path)
+        return views
 
     @command(SavedViewWriter, SavedViewReader, code=201)
-    def create(self, *, by: User, at: Any, **given: Any) -> SavedView:
+    def create(self, *, by: User, at: Any, **fields: Any) -> SavedView:
         """Save a view; with `experiment`, its members see it too."""
-        return domain.save_view(owner=by, **given)
+        return domain.save_view(owner=by, **fields)
 
     @command(SavedViewChange, SavedViewReader, allowed=domain.check_owner)
-    def partial_update(self, view: SavedView, *, by: User, at: Any, **given: Any) -> SavedView:
+    def partial_update(self, view: SavedView, *, by: User, at: Any, **fields: Any) -> SavedView:
         """Rename, change or share a view of your own."""
         now = {"name": view.name, "query": view.query, "experiment": view.experiment}
-        return domain.save_view(owner=by, view=view, path=view.path, **{**now, **given})
+        return domain.save_view(owner=by, view=view, path=view.path, **{**now, **fields})
 
     @command(code=204, allowed=domain.check_owner)
     def destroy(self, view: SavedView, *, by: User, at: Any) -> None:

@@ -233,17 +233,21 @@ def _may_be_taken_by_name(user: User, identity: Identity) -> bool:
 def _follow_groups(user: User, groups: frozenset[str], at: datetime) -> None:
     """Grant and revoke the roles in `SSO_ROLES` by the groups of the user; other roles stay."""
     by_group: dict[str, list[str]] = settings.SSO_ROLES
-    wanted = {role for group in groups for role in by_group.get(group, ())}
-    experiments = {each.key: each for each in Experiment.objects.all()}
-    memberships = user.memberships.select_related("experiment")
-    held = {f"{each.role}:{each.experiment.key}" if each.experiment else each.role: each for each in memberships}
-    for text in sorted({role for roles in by_group.values() for role in roles}):
+    mapped = set().union(*by_group.values())
+    granted = set().union(*(by_group.get(group, ()) for group in groups))
+    experiments = {experiment.key: experiment for experiment in Experiment.objects.all()}
+    held: dict[str, Membership] = {}
+    for membership in user.memberships.select_related("experiment"):
+        experiment = membership.experiment
+        held[f"{membership.role}:{experiment.key}" if experiment else membership.role] = membership
+
+    for text in sorted(mapped):
         role, _, key = text.partition(":")
         if key and key not in experiments:
             logger.warning("SSO_ROLES names the experiment %s, which does not exist", key)
-        elif text in wanted and text not in held:
+        elif text in granted and text not in held:
             grant_role(user=user, role=Role(role), experiment=experiments.get(key), by=SIGN_ON, at=at)
-        elif text not in wanted and text in held:
+        elif text not in granted and text in held:
             revoke_role(membership=held[text], by=SIGN_ON, at=at)
 
 

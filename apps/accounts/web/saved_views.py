@@ -34,10 +34,10 @@ class ViewForm(forms.Form):
 def views_context(request: AuthenticatedRequest) -> dict[str, Any]:
     """Return what `accounts/_saved_views.html` shows on the list that is requested."""
     shown = domain.normal_query(request.META.get("QUERY_STRING", ""))
-    found = list(domain.views_for(request.user).filter(path=request.path))
-    current = next((view for view in found if view.query == shown), None)
+    views = list(domain.views_for(request.user).filter(path=request.path))
+    current = next((view for view in views if view.query == shown), None)
     return {
-        "saved_views": found,
+        "saved_views": views,
         "current_view": current,
         "view_query": shown,
         "view_groups": domain.shareable(request.user),

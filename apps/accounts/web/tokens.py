@@ -19,12 +19,12 @@ class TokenAuthentication(KnoxAuthentication):
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
         """Return user and token; None without one. Raises `AuthenticationFailed` and `PermissionDenied`."""
-        found: tuple[User, ApiToken] | None = super().authenticate(request)
-        if found and found[1].scope == TokenScope.READ and request.method not in SAFE_METHODS:
+        credentials: tuple[User, ApiToken] | None = super().authenticate(request)
+        if credentials and credentials[1].scope == TokenScope.READ and request.method not in SAFE_METHODS:
             raise PermissionDenied("The scope of this token is read only.")
-        return found
+        return credentials
 
     def authenticate_header(self, request: Request) -> Any:
         """Return the scheme of the call if it is one of ours, else that of the answer 401."""
-        words = get_authorization_header(request).lower().split()
-        return _SCHEMES.get(words[0], "Bearer") if words else "Bearer"
+        parts = get_authorization_header(request).lower().split()
+        return _SCHEMES.get(parts[0], "Bearer") if parts else "Bearer"
