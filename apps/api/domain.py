@@ -40,19 +40,19 @@ def earlier_call(call: KeyedCall) -> KeyedCall | None:
             raise CallInProgress("The same call is in progress with this key. Try again in a moment.")
     calls = KeyedCall.objects.filter(user=call.user, route=call.route, key=call.key)
     calls.filter(at__lte=call.at - timedelta(hours=settings.IDEMPOTENCY_HOURS)).delete()
-    found = calls.first()
-    if found is not None and found.fingerprint != call.fingerprint:
+    earlier = calls.first()
+    if earlier is not None and earlier.fingerprint != call.fingerprint:
         raise KeyReused("This key was used for another call: the body differs. Use a new key for each change.")
     call.roles = [list(role) for role in scope_of(call.user).roles]
-    if found is not None and not all(role in call.roles for role in found.roles):
+    if earlier is not None and not all(role in call.roles for role in earlier.roles):
         raise NotAllowed("This change was made before. You have lost a role since, so its response is not repeated.")
-    return found
+    return earlier
 
 
 def key_of(header: str) -> str | None:
     """Return the key in a header; None if it is malformed."""
-    found = _KEY.fullmatch(header.strip())
-    return (found["quoted"] or found["bare"]) if found else None
+    match = _KEY.fullmatch(header.strip())
+    return (match["quoted"] or match["bare"]) if match else None
 
 
 def drop_old_calls(*, at: datetime) -> int:

@@ -82,13 +82,16 @@ class AnyOfExtension(DjangoFilterExtension):
     def resolve_filter_field(
         self, auto_schema: Any, model: Any, filterset_class: Any, field_name: str, filter_field: Any
     ) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = super().resolve_filter_field(  # type: ignore[no-untyped-call]
+        parameters: list[dict[str, Any]] = super().resolve_filter_field(  # type: ignore[no-untyped-call]
             auto_schema, model, filterset_class, field_name, filter_field
         )
         if issubclass(filterset_class, AnyOf) and filterset_class.may_repeat(field_name):
-            for one in (one for one in found if one["schema"].get("type") != "array"):
-                one |= {"schema": {"type": "array", "items": one["schema"]}, "explode": True, "style": "form"}
-        return found
+            for parameter in parameters:
+                if parameter["schema"].get("type") != "array":
+                    parameter["schema"] = {"type": "array", "items": parameter["schema"]}
+                    parameter["explode"] = True
+                    parameter["style"] = "form"
+        return parameters
 
 
 class Schema(AutoSchema):

@@ -50,15 +50,17 @@ class IndexView(StrictView):
         """Versions, and the addresses of all collections."""
         root = reverse("api:index")
         paths = sorted(path for path, method in operations() if method == "get" and "{" not in path)
-        found = {
+        routes = {}
+        for path in paths:
+            if path != root:
+                routes[path.removeprefix(root).strip("/")] = request.build_absolute_uri(path)
+        index = {
             **_versions(),
             "openapi": request.build_absolute_uri(reverse("api:schema")),
             "reference": request.build_absolute_uri(reverse("api:reference")),
-            "routes": {
-                path.removeprefix(root).strip("/"): request.build_absolute_uri(path) for path in paths if path != root
-            },
+            "routes": routes,
         }
-        return Response(IndexSerializer(found).data)
+        return Response(IndexSerializer(index).data)
 
 
 @require_safe
