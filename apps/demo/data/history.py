@@ -34,8 +34,8 @@ _CAMPAIGNS = tuple(campaign for campaign in CAMPAIGNS if not campaign.request)
 def planted_outages(*, until: datetime, days: int = DAYS) -> list[Outage]:
     """Return the outages of the days before `until` that fail jobs of the history, those that were over by then."""
     end = int(until.timestamp())
-    found = Trouble(_SEED, end).outages(end - days * DAY, end)
-    return [outage for outage in found if outage.ended <= end and outage.started >= end - days * DAY]
+    outages = Trouble(_SEED, end).outages(end - days * DAY, end)
+    return [outage for outage in outages if outage.ended <= end and outage.started >= end - days * DAY]
 
 
 def store_outages(*, until: datetime, days: int = DAYS) -> int:

@@ -23,14 +23,15 @@ def report_all_output(*, request: Request, by: User, at: datetime, reason: str) 
     """Report everything requested as produced, run the checks, and waive what they cannot evaluate."""
     for stage in _stages(request):
         _report(stage, by, at - timedelta(minutes=30))
-    for one in _run(request, at - timedelta(minutes=20)):
-        runs.waive_result(request=request, result=one.pk, by=by, at=at, reason=reason)
+    for result in _run(request, at - timedelta(minutes=20)):
+        runs.waive_result(request=request, result=result.pk, by=by, at=at, reason=reason)
 
 
 def report_faulty_output(*, request: Request, users: Mapping[str, User], at: datetime) -> None:
     """Report output of which some is good and some is not, and waive one part of it."""
     first, second = _stages(request)
-    by, soon = users["nova-second"], at + timedelta(minutes=5)
+    by = users["nova-second"]
+    soon = at + timedelta(minutes=5)
     _report(first, by, soon)
     _report(second, by, soon, **_FAULTY["counts"])
     files = [posts.NamedFile(f"fd_electron_{n:04d}.root", 148_000_000 + 7_919 * n) for n in range(199)]
@@ -40,10 +41,10 @@ def report_faulty_output(*, request: Request, users: Mapping[str, User], at: dat
         posts.post_histogram(stage=second, posted=Histogram(edges=_EDGES, **histogram), by=by, at=soon)
     posts.post_result(request=request, stage=second, posted=Posted(**_FAULTY["result"]), by=by, at=soon)
     waiver = _FAULTY["waiver"]
-    for one in _run(request, at + timedelta(minutes=10)):
-        if one.check_name in waiver["checks"]:
+    for result in _run(request, at + timedelta(minutes=10)):
+        if result.check_name in waiver["checks"]:
             when = at + timedelta(minutes=50)
-            runs.waive_result(request=request, result=one.pk, by=users["approver"], at=when, reason=waiver["reason"])
+            runs.waive_result(request=request, result=result.pk, by=users["approver"], at=when, reason=waiver["reason"])
 
 
 def _stages(request: Request) -> list[Stage]:

@@ -75,21 +75,26 @@ def load_requests(
     *, experiments: dict[str, Experiment], users: dict[str, User], cluster: Cluster, at: datetime
 ) -> tuple[Campaign, ...]:
     """Create the requests, once, with every action in the order of time; return the campaigns that run for them."""
-    found = {
-        story.title: request
-        for story in _STORIES
-        if (request := Request.objects.filter(title=story.title, created_by=users[story.by]).first())
-    }
-    if not found:
+    requests: dict[str, Request] = {}
+    for story in _STORIES:
+        stored = Request.objects.filter(title=story.title, created_by=users[story.by]).first()
+        if stored:
+            requests[story.title] = stored
+
+    if not requests:
         actions: list[tuple[float, Story, Step | None]] = [(story.hours_ago, story, None) for story in _STORIES]
-        actions += [(step.hours_ago, story, step) for story in _STORIES for step in story.steps]
+        for story in _STORIES:
+            actions += [(step.hours_ago, story, step) for step in story.steps]
         for hours_ago, story, step in sorted(actions, key=lambda action: -action[0]):
             moment = at - timedelta(hours=hours_ago)
             if step is None:
-                found[story.title] = _draft(story, experiments[story.experiment], users[story.by], moment, at)
+                requests[story.title] = _draft(story, experiments[story.experiment], users[story.by], moment, at)
             else:
-                _perform(step, found[story.title], users, cluster, moment)
-    keys = {story.campaigns: found[story.title].key for story in _STORIES if story.campaigns and story.title in found}
+                _perform(step, requests[story.title], users, cluster, moment)
+
+    keys = {
+        story.campaigns: requests[story.title].key for story in _STORIES if story.campaigns and story.title in requests
+    }
     return tuple(
         replace(campaign, request=keys.get(campaign.request, ""))
         for campaign in CAMPAIGNS

@@ -41,15 +41,17 @@ class Notification:
 
 def notifications(trouble: Trouble, since: float, until: float) -> Iterator[Notification]:
     """Yield the messages due in (since, until], in order: of heartbeats and of repeats only the newest."""
-    found = []
+    sent: list[Notification] = []
     for outage in trouble.outages(since - _NOTICE_SECONDS, until):
-        begins, ends = outage.started + _NOTICE_SECONDS, outage.ended + _NOTICE_SECONDS
-        found += [Notification(begins, "firing", outage), Notification(ends, "resolved", outage)]
+        begins = outage.started + _NOTICE_SECONDS
+        ends = outage.ended + _NOTICE_SECONDS
+        sent += [Notification(begins, "firing", outage), Notification(ends, "resolved", outage)]
         repeats = (min(int(until), ends - 1) - begins) // REPEAT_SECONDS
         if repeats > 0 and until < ends:
-            found.append(Notification(begins + repeats * REPEAT_SECONDS, "repeat", outage))
-    found.append(Notification(int(until) // HEARTBEAT_SECONDS * HEARTBEAT_SECONDS, "heartbeat"))
-    yield from sorted((n for n in found if since < n.due <= until), key=lambda n: n.due)
+            sent.append(Notification(begins + repeats * REPEAT_SECONDS, "repeat", outage))
+    sent.append(Notification(int(until) // HEARTBEAT_SECONDS * HEARTBEAT_SECONDS, "heartbeat"))
+    due = [notification for notification in sent if since < notification.due <= until]
+    yield from sorted(due, key=lambda notification: notification.due)
 
 
 def payload(notification: Notification, origin: int) -> dict[str, Any]:

@@ -62,12 +62,16 @@ class Trouble:
 
     def outage_at(self, service: str, moment: float) -> Outage | None:
         """Return the outage that fails jobs which need `service` at that moment."""
-        found = (one for one in self.outages(moment, moment + 1) if one.service == service and not one.minor)
-        return next(found, None)
+        for outage in self.outages(moment, moment + 1):
+            if outage.service == service and not outage.minor:
+                return outage
+        return None
 
     def rack_lost(self, rack: int, since: float, until: float) -> Outage | None:
         """Return the loss of a rack that starts in [since, until)."""
-        return next((one for one in self.outages(since, until) if one.rack == rack and one.started >= since), None)
+        return next(
+            (outage for outage in self.outages(since, until) if outage.rack == rack and outage.started >= since), None
+        )
 
     def bad_host_at(self, moment: float) -> BadHost | None:
         """Return the host that fails every job at that moment."""
@@ -85,7 +89,7 @@ def _outages_of(seed: int, origin: int, window: int) -> tuple[Outage, ...]:
     random = random_of(seed, "outages", window)
     start = origin + window * WINDOW_SECONDS + random.randrange(1800, WINDOW_SECONDS - MAX_OUTAGE_SECONDS - 1800)
     minutes = min(MAX_OUTAGE_SECONDS / 60, 12 + random.lognormvariate(2.9, 0.6))
-    weights = [one.weight for one in OUTAGES.values()]
+    weights = [outage_kind.weight for outage_kind in OUTAGES.values()]
     service = NODES if window == -2 else random.choices(list(OUTAGES), weights)[0]
     rack = random.randrange(RACKS) if service == NODES else None
     minor = random.random() < 0.2 and rack is None

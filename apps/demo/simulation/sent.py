@@ -9,6 +9,7 @@ import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from apps.demo.simulation.causes import Cause, Kind
@@ -73,20 +74,32 @@ class SentJobs:
         spool_id, submitted, job, taken = row
         values = json.loads(job)
         campaign = _campaign(values)
-        tasks, planned = values["tasks"], []
+        tasks = values["tasks"]
         first_task = values.get("first_task", 0)
+        planned = []
         for task in range(tasks):
             job_id = str(spool_id) if first_task is None else f"{spool_id}_{first_task + task}"
             random = random_of(self.runs.seed, "sent", job_id)
             queued = int(max(taken or now or 0, submitted)) + 2 + int(random.expovariate(1 / 120) / self.runs.pace)
             raw_id = raw_id_of(spool_id, task, tasks)
             planned.append(list(self.runs.attempts(random, raw_id, job_id, queued, campaign)))
+
         query = "SELECT coalesce(moment, ?), word FROM told WHERE spool_id = ? ORDER BY id"
-        commands = [each for each in self.store.execute(query, (now, spool_id)).fetchall() if each[0] is not None]
+        commands = [
+            command for command in self.store.execute(query, (now, spool_id)).fetchall() if command[0] is not None
+        ]
         attempts, held = _planned(planned, commands, values.get("most_at_once") or 0)
-        name, comment = values["name"], values["comment"]
-        is_array = first_task is not None
-        submission = Submission(spool_id, int(submitted), campaign, tasks, is_array, tuple(attempts), name, comment)
+
+        submission = Submission(
+            spool_id,
+            int(submitted),
+            campaign,
+            tasks,
+            first_task is not None,
+            tuple(attempts),
+            values["name"],
+            values["comment"],
+        )
         return Sent(submission, values["script"], _variables(values, campaign), held, is_new=taken is None)
 
 
@@ -100,14 +113,22 @@ def _planned(
         if word == "hold" and since is None:
             since = moment
         elif word == "release" and since is not None:
-            tasks, since = _at_once([_held(task, since, moment) for task in tasks], most), None
+            tasks = _at_once([_held(task, since, moment) for task in tasks], most)
+            since = None
         elif word == "cancel":
-            return [attempt for task in tasks for attempt in _cancelled(task, since, moment)], 0
+            tasks = [_cancelled(task, since, moment) for task in tasks]
+            return list(chain.from_iterable(tasks)), 0
     if since is None:
-        return [attempt for task in tasks for attempt in task], 0
-    left = [[one for one in task if one.started is not None and one.started <= since] for task in tasks]
-    waits = sum(len(some) < len(task) for some, task in zip(left, tasks, strict=True))
-    return [attempt for task in left for attempt in task], waits
+        return list(chain.from_iterable(tasks)), 0
+
+    started: list[Attempt] = []
+    held = 0
+    for task in tasks:
+        begun = [attempt for attempt in task if attempt.started is not None and attempt.started <= since]
+        started += begun
+        if len(begun) < len(task):
+            held += 1
+    return started, held
 
 
 def _at_once(tasks: list[list[Attempt]], most: int) -> list[list[Attempt]]:
@@ -115,24 +136,25 @@ def _at_once(tasks: list[list[Attempt]], most: int) -> list[list[Attempt]]:
     if not most or most >= len(tasks):
         return tasks
     free = [0] * most
-    found = list(tasks)
+    shifted = list(tasks)
     ready = [(task[0].started, n) for n, task in enumerate(tasks) if task and task[0].started is not None]
     for started, n in sorted(ready):
         shift = max(0, heapq.heappop(free) - started)
-        found[n] = [_later(attempt, shift) for attempt in tasks[n]] if shift else tasks[n]
-        heapq.heappush(free, max(attempt.ended for attempt in found[n]))
-    return found
+        shifted[n] = [_later(attempt, shift) for attempt in tasks[n]] if shift else tasks[n]
+        heapq.heappush(free, max(attempt.ended for attempt in shifted[n]))
+    return shifted
 
 
 def _held(attempts: list[Attempt], since: float, until: float) -> list[Attempt]:
     """Start attempts that had not started before the hold after the release, in their order."""
-    found, shift = [], 0
+    started = []
+    shift = 0
     for attempt in attempts:
         if attempt.started is not None and attempt.started > since:
             shift = shift or max(0, int(until) + 2 - attempt.started)
             attempt = _later(attempt, shift)  # noqa: PLW2901
-        found.append(attempt)
-    return found
+        started.append(attempt)
+    return started
 
 
 def _later(attempt: Attempt, seconds: int) -> Attempt:
@@ -143,19 +165,19 @@ def _later(attempt: Attempt, seconds: int) -> Attempt:
 
 def _cancelled(attempts: list[Attempt], held_since: float | None, moment: float) -> list[Attempt]:
     """Keep attempts that had ended, and end the one that was running or waiting."""
-    found: list[Attempt] = []
+    kept: list[Attempt] = []
     for attempt in attempts:
         waits = held_since is not None and (attempt.started or attempt.ended) > held_since
         if attempt.ended <= moment and not waits:
-            found.append(attempt)
+            kept.append(attempt)
             continue
         at = int(moment) + 1
         begun = not waits and attempt.started is not None and attempt.started <= moment
         marks = tuple(mark for mark in attempt.marks if mark <= moment) if begun else ()
         cause = Cause(Kind.CANCELLED if begun else Kind.NEVER_STARTED, _USER, max(0, len(marks) - 1))
         more: dict[str, Any] = {} if begun else {"started": None, "host": "", "phases": (), "cpu_share": 0.0}
-        return [*found, replace(attempt, ended=at, cause=cause, marks=marks, **more)]
-    return found
+        return [*kept, replace(attempt, ended=at, cause=cause, marks=marks, **more)]
+    return kept
 
 
 def _campaign(values: dict[str, Any]) -> Campaign:

@@ -242,10 +242,10 @@ class Simulator:
             reason = "Priority" if state == CurrentState.QUEUED else ""
             yield CurrentJobs(str(spool_id), datetime.fromtimestamp(submitted, UTC), state, number, account, reason)
         for sent in self._held.values():
-            one = sent.submission
-            submitted_at = datetime.fromtimestamp(one.submitted, UTC)
-            account = one.campaign.experiment.lower()
-            yield CurrentJobs(str(one.spool_id), submitted_at, CurrentState.HELD, sent.held, account, "JobHeldUser")
+            held = sent.submission
+            submitted_at = datetime.fromtimestamp(held.submitted, UTC)
+            account = held.campaign.experiment.lower()
+            yield CurrentJobs(str(held.spool_id), submitted_at, CurrentState.HELD, sent.held, account, "JobHeldUser")
 
     def _state(self, now: float) -> dict[str, Any]:
         """Read the state, created at the first start. Of a longer gap, only as much is simulated."""

@@ -187,15 +187,15 @@ class Workload(Runs):
         """Yield the submissions of one hour, in the order of submission."""
         random = random_of(self.seed, "hour", hour)
         day_wave = 1 + 0.35 * math.sin((hour % 24 - 8) / 24 * 2 * math.pi)
-        wanted = min(round(self.rate(hour) / 24 * day_wave * random.uniform(0.85, 1.15)), self.ids_per_hour - 64)
+        jobs_left = min(round(self.rate(hour) / 24 * day_wave * random.uniform(0.85, 1.15)), self.ids_per_hour - 64)
         campaigns = self.campaigns(hour)
         weights = [campaign.weight / campaign.array for campaign in campaigns]
         chosen: list[tuple[Campaign, int]] = []
-        while wanted > 0:
+        while jobs_left > 0:
             campaign = random.choices(campaigns, weights)[0]
-            size = min(wanted, random.randint(max(1, campaign.array // 2), campaign.array))
+            size = min(jobs_left, random.randint(max(1, campaign.array // 2), campaign.array))
             chosen.append((campaign, size))
-            wanted -= size
+            jobs_left -= size
         moments = sorted(random.randrange(hour * HOUR, (hour + 1) * HOUR) for _ in chosen)
         next_id = FIRST_ID + (hour - self.first_hour) * self.ids_per_hour
         for moment, (campaign, size) in zip(moments, chosen, strict=True):
