@@ -1,6 +1,7 @@
 """The back office: models grouped by what an admin does with them; records of the portal itself are apart."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from django.apps import AppConfig
@@ -85,19 +86,22 @@ class PortalSite(AdminSite):
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[dict[str, Any]]:
         """Return the tasks, as if each were an app; or the one app whose own page is shown."""
-        found = super().get_app_list(request, app_label)
-        return found if app_label else self._by_task(found)
+        listed = super().get_app_list(request, app_label)
+        return listed if app_label else self._by_task(listed)
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
-        listed = {label for labels in TASKS.values() for label in labels}
+        listed = set(chain.from_iterable(TASKS.values()))
         internal = []
         for app in super().get_app_list(request):
-            models = [each for each in app["models"] if each["model"]._meta.label not in listed]
-            internal += [{**app, "models": models}] if models else []
+            models = [model for model in app["models"] if model["model"]._meta.label not in listed]
+            if models:
+                internal.append({**app, "models": models})
         return super().index(request, {**(extra_context or {}), "internal": internal})
 
-    def _by_task(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        by_label = {each["model"]._meta.label: each for app in found for each in app["models"]}
+    def _by_task(self, app_list: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        by_label: dict[str, dict[str, Any]] = {}
+        for app in app_list:
+            by_label |= {model["model"]._meta.label: model for model in app["models"]}
         tasks = []
         for number, (name, labels) in enumerate(TASKS.items()):
             if models := [by_label[label] for label in labels if label in by_label]:

@@ -7,7 +7,7 @@ from django.core.cache.backends.redis import RedisCacheClient
 
 
 class RedisCache(redis.RedisCache):
-    """Tries at once and once more: nobody who asks waits for the pauses that the client would make."""
+    """Retries once, immediately: no request waits for the pauses that the client would make."""
 
     @cached_property
     def _cache(self) -> RedisCacheClient:

@@ -110,14 +110,14 @@ def _roles(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        found = json.loads(value or "{}")
+        by_group = json.loads(value or "{}")
     except ValueError as error:
         raise ValueError(f"is no JSON: {error}") from error
-    texts = [role for roles in found.values() for role in roles] if isinstance(found, dict) else []
-    for text in texts:
-        if not re.fullmatch(f"({'|'.join(ROLES)})(:[-A-Za-z0-9_]+)?", str(text)):
-            raise ValueError(f"has no role {text!r}: roles are {', '.join(ROLES)}, with :EXPERIMENT for one alone")
-    return found
+    for roles in by_group.values() if isinstance(by_group, dict) else ():
+        for role in roles:
+            if not re.fullmatch(f"({'|'.join(ROLES)})(:[-A-Za-z0-9_]+)?", str(role)):
+                raise ValueError(f"has no role {role!r}: roles are {', '.join(ROLES)}, with :EXPERIMENT for one alone")
+    return by_group
 
 
 def _split_blanks(value: Any) -> Any:
