@@ -22,11 +22,11 @@ def parse_payload(*, payload_id: int) -> None:
 
 @shared_task(name="statusboard.parse_waiting")
 def parse_waiting() -> None:
-    """Parse what waits, oldest first. Two workers at it share the work; after `TURN_SECONDS` others have their turn."""
+    """Parse waiting payloads, oldest first. Two workers share the work; after `TURN_SECONDS` other tasks get a turn."""
     ends = time.monotonic() + TURN_SECONDS
     waiting = RawPayload.objects.filter(state=PayloadState.RECEIVED).order_by("received_at", "pk")
-    while found := list(waiting.values_list("pk", flat=True)[:BATCH]):
-        parsed = [payloads.parse_payload(payload_id=pk) for pk in found]
+    while pks := list(waiting.values_list("pk", flat=True)[:BATCH]):
+        parsed = [payloads.parse_payload(payload_id=pk) for pk in pks]
         if not any(parsed):  # another worker has them
             return
         if time.monotonic() > ends:

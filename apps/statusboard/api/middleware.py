@@ -21,7 +21,7 @@ class FeedMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        found = _FEED.fullmatch(request.path_info) if request.method == "POST" else None
-        if found is None:
+        match = _FEED.fullmatch(request.path_info) if request.method == "POST" else None
+        if match is None:
             return self.get_response(request)
-        return refusal_of_body(request, LIMIT_BYTES) or receive_feed(request, slug=found[1])
+        return refusal_of_body(request, LIMIT_BYTES) or receive_feed(request, slug=match[1])

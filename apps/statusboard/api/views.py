@@ -126,22 +126,22 @@ class IncidentViewSet(Guarded, ReadOnlyModelViewSet[Incident], ApiViewSet[Incide
     orderings = {"started_at": "started_at"}
 
     @command(NewIncidentSerializer, IncidentSerializer, code=201, allowed=_board)
-    def create(self, **given: Any) -> Incident:
-        return open_incident(**given)
+    def create(self, **fields: Any) -> Incident:
+        return open_incident(**fields)
 
     @command(UpdateIncidentSerializer, IncidentSerializer, allowed=_board)
-    def partial_update(self, incident: Incident, **given: Any) -> Incident:
+    def partial_update(self, incident: Incident, **fields: Any) -> Incident:
         kept = {name: getattr(incident, name) for name in ("state", "title", "text", "url")}
-        return update_incident(incident=incident, **{**kept, **given})
+        return update_incident(incident=incident, **{**kept, **fields})
 
     @command(CloseIncidentSerializer, IncidentSerializer, allowed=_board)
-    def close(self, incident: Incident, **given: Any) -> Incident:
-        return close_incident(incident=incident, **given)
+    def close(self, incident: Incident, **fields: Any) -> Incident:
+        return close_incident(incident=incident, **fields)
 
     @command(DivideIncidentSerializer, IncidentSerializer, allowed=_board)
-    def divide(self, incident: Incident, **given: Any) -> Incident:
+    def divide(self, incident: Incident, **fields: Any) -> Incident:
         """Divide an incident that is two outages; the answer is the second one."""
-        return divide_incident(incident=incident, **given)
+        return divide_incident(incident=incident, **fields)
 
 
 class WindowViewSet(Guarded, ReadOnlyModelViewSet[DowntimeWindow], ApiViewSet[DowntimeWindow]):
@@ -152,12 +152,12 @@ class WindowViewSet(Guarded, ReadOnlyModelViewSet[DowntimeWindow], ApiViewSet[Do
     orderings = {"starts_at": "starts_at"}
 
     @command(NewWindowSerializer, WindowSerializer, code=201, allowed=_board)
-    def create(self, **given: Any) -> DowntimeWindow:
-        return schedule_window(**given)
+    def create(self, **fields: Any) -> DowntimeWindow:
+        return schedule_window(**fields)
 
     @command(CancelWindowSerializer, WindowSerializer, allowed=_board)
-    def cancel(self, window: DowntimeWindow, **given: Any) -> DowntimeWindow:
-        return cancel_window(window=window, **given)
+    def cancel(self, window: DowntimeWindow, **fields: Any) -> DowntimeWindow:
+        return cancel_window(window=window, **fields)
 
 
 class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSet[Announcement]):
@@ -170,13 +170,13 @@ class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSe
         return Announcement.objects.visible_to(self.request.user).prefetch_related("services", "experiments")
 
     @command(NewAnnouncementSerializer, AnnouncementSerializer, code=201, allowed=_board)
-    def create(self, **given: Any) -> Announcement:
-        return post_announcement(**given)
+    def create(self, **fields: Any) -> Announcement:
+        return post_announcement(**fields)
 
     @command(PinAnnouncementSerializer, AnnouncementSerializer, allowed=_board)
-    def pin(self, announcement: Announcement, **given: Any) -> Announcement:
+    def pin(self, announcement: Announcement, **fields: Any) -> Announcement:
         """Show an announcement first, also to those who have read it; or no longer."""
-        return pin_announcement(announcement=announcement, **given)
+        return pin_announcement(announcement=announcement, **fields)
 
     @command(None, AnnouncementSerializer)
     def read(self, announcement: Announcement, *, by: User, **_: Any) -> Announcement:
@@ -184,8 +184,8 @@ class AnnouncementViewSet(Guarded, ReadOnlyModelViewSet[Announcement], ApiViewSe
         return mark_read(announcement=announcement, by=by)
 
     @command(ReasonSerializer, AnnouncementSerializer, allowed=_board)
-    def withdraw(self, announcement: Announcement, **given: Any) -> Announcement:
-        return withdraw_announcement(announcement=announcement, **given)
+    def withdraw(self, announcement: Announcement, **fields: Any) -> Announcement:
+        return withdraw_announcement(announcement=announcement, **fields)
 
 
 @csrf_exempt  # authenticated by token, never by a cookie

@@ -43,10 +43,10 @@ def record_episode(*, source: MonitoringSource, alert: Alert, service: Service, 
     """
     rows = Incident.objects.select_for_update(of=("self",)).filter(source=source, dedup_key=alert.dedup_key)
     if alert.started_at is None:
-        if (found := _episode_at(rows, alert, at)) is None:
+        if (episode_start := _episode_at(rows, alert, at)) is None:
             record_early_end(source=source, alert=alert, at=at)
             return set()
-        alert = replace(alert, started_at=found)
+        alert = replace(alert, started_at=episode_start)
     report = _Report(source, alert, service, state, at)
     incident = rows.filter(episode_started_at=report.started_at).first()
     if incident is None:

@@ -53,9 +53,14 @@ class Slot:
 
 @lru_cache(maxsize=8_000)  # a board has a thousand slots, mostly as they were last time
 def _summary(local: datetime, is_hour: bool, seconds: tuple[tuple[State, float], ...]) -> str:
-    found = dict(seconds)
-    lengths = ", ".join(f"{state} {_length(found[state], is_hour)}" for state in State if found.get(state))
-    return f"{local:%a} {local.day} {local:%b}{f' {local:%H:%M}' if is_hour else ''}: {lengths or 'unknown'}"
+    seconds_by_state = dict(seconds)
+    lengths = ", ".join(
+        f"{state} {_length(seconds_by_state[state], is_hour)}" for state in State if seconds_by_state.get(state)
+    )
+    day = f"{local:%a} {local.day} {local:%b}"
+    if is_hour:
+        day += f" {local:%H:%M}"
+    return f"{day}: {lengths or 'unknown'}"
 
 
 def _length(seconds: float, is_hour: bool) -> str:
@@ -102,11 +107,11 @@ class Availability:
 
 def availability(slots: Iterable[Slot]) -> Availability:
     """Return the sum of slots."""
-    found: dict[State, float] = {}
+    totals: dict[State, float] = {}
     for slot in slots:
         for state, seconds in slot.seconds.items():
-            found[state] = found.get(state, 0) + seconds
-    return Availability(found)
+            totals[state] = totals.get(state, 0) + seconds
+    return Availability(totals)
 
 
 def daily(
@@ -135,30 +140,34 @@ def _midnight(day: date, zone: tzinfo) -> datetime:
 def _slots(
     services: Iterable[Service], edges: Sequence[datetime], zone: tzinfo, *, is_hour: bool
 ) -> dict[int, tuple[Slot, ...]]:
-    found: dict[int, list[Stretch]] = {service.pk: [] for service in services}
-    rows = StateInterval.objects.filter(service__in=found).overlapping(edges[0], edges[-1])
+    stretches: dict[int, list[Stretch]] = {service.pk: [] for service in services}
+    rows = StateInterval.objects.filter(service__in=stretches).overlapping(edges[0], edges[-1])
     columns = ("service_id", "state", "started_at", "ended_at", "incident_id")
     for pk, state, started_at, ended_at, incident in rows.values_list(*columns):
-        found[pk].append(Stretch(state, started_at, ended_at, incident))
-    local = [edge.astimezone(zone) for edge in edges]
-    return {
-        pk: tuple(
-            Slot(start, end, is_hour, worst(seconds), seconds, incidents.pop() if len(incidents) == 1 else None)
-            for (start, end), (seconds, incidents) in zip(pairwise(local), cut(stretches, edges), strict=True)
-        )
-        for pk, stretches in found.items()
-    }
+        stretches[pk].append(Stretch(state, started_at, ended_at, incident))
+
+    periods = list(pairwise(edge.astimezone(zone) for edge in edges))
+    slots: dict[int, tuple[Slot, ...]] = {}
+    for pk, of_service in stretches.items():
+        in_order = []
+        for (start, end), (seconds, incidents) in zip(periods, cut(of_service, edges), strict=True):
+            incident = incidents.pop() if len(incidents) == 1 else None
+            in_order.append(Slot(start, end, is_hour, worst(seconds), seconds, incident))
+        slots[pk] = tuple(in_order)
+    return slots
 
 
 def cut(stretches: Iterable[Stretch], edges: Sequence[datetime]) -> list[tuple[dict[State, float], set[int]]]:
     """Return the seconds in each state, and the incidents, between each two neighbouring edges."""
-    found: list[tuple[dict[State, float], set[int]]] = [({}, set()) for _ in edges[1:]]
+    slots: list[tuple[dict[State, float], set[int]]] = [({}, set()) for _ in edges[1:]]
     lengths = [(after - before).total_seconds() for before, after in pairwise(edges)]
     for word, started_at, ended_at, incident in stretches:
-        start, end, state = max(started_at, edges[0]), min(ended_at or edges[-1], edges[-1]), State(word)
+        start = max(started_at, edges[0])
+        end = min(ended_at or edges[-1], edges[-1])
+        state = State(word)
         place = bisect_right(edges, start) - 1
-        while place < len(found) and edges[place] < end:
-            seconds, incidents = found[place]
+        while place < len(slots) and edges[place] < end:
+            seconds, incidents = slots[place]
             if start <= edges[place] and edges[place + 1] <= end:
                 part = lengths[place]
             else:
@@ -168,4 +177,4 @@ def cut(stretches: Iterable[Stretch], edges: Sequence[datetime]) -> list[tuple[d
                 if incident is not None:
                     incidents.add(incident)
             place += 1
-    return found
+    return slots

@@ -110,10 +110,12 @@ def _tree(services: list[Service], at: datetime, slots: dict[int, tuple[Slot, ..
 
 
 def _branch(service: Service, depth: int, read: _Board) -> list[Row]:
-    below = [row for child in read.children.get(service.pk, []) for row in _branch(child, depth + 1, read)]
+    below: list[Row] = []
+    for child in read.children.get(service.pk, []):
+        below.extend(_branch(child, depth + 1, read))
     row = read.now.get(service.pk)
     own = State(row.state) if row else State.UNKNOWN
-    states = [found.state for found in below if found.depth == depth + 1]
+    states = [component.state for component in below if component.depth == depth + 1]
     # A service with components that is not monitored itself is a group: it has no state of its own.
     is_group = bool(states) and service.monitoring == Monitoring.NONE and own == State.UNKNOWN
     return [
@@ -151,18 +153,12 @@ def disruptions(
 ) -> list[Disruption]:
     """Return the services in these states, worst first, then longest first. One query."""
     rows = StateInterval.objects.current(at).filter(state__in=states).select_related("service", "incident")
+    longest_first = []
+    for row in rows.order_by("started_at", "service__name"):
+        ended_at = row.ended_at if row.state == State.MAINTENANCE else None
+        longest_first.append(Disruption(row.service, State(row.state), row.started_at, ended_at, row.incident))
     order = list(State)
-    found = [
-        Disruption(
-            row.service,
-            State(row.state),
-            row.started_at,
-            row.ended_at if row.state == State.MAINTENANCE else None,
-            row.incident,
-        )
-        for row in rows.order_by("started_at", "service__name")
-    ]
-    return sorted(found, key=lambda each: order.index(each.state))
+    return sorted(longest_first, key=lambda disruption: order.index(disruption.state))
 
 
 @dataclass(frozen=True)
@@ -187,8 +183,8 @@ def strip(at: datetime, user: User) -> Strip:
 def state_history(service: Service, started_at: datetime, at: datetime) -> list[StateInterval]:
     """Return a service's states from `started_at` to `at`, newest first; the current one has no end."""
     rows = StateInterval.objects.filter(service=service).overlapping(started_at, at)
-    found = list(rows.select_related("incident", "window").order_by("-started_at"))
-    for row in found:
+    states = list(rows.select_related("incident", "window").order_by("-started_at"))
+    for row in states:
         if row.ended_at and row.ended_at > at and row.state != State.MAINTENANCE:
             row.ended_at = None
-    return found
+    return states

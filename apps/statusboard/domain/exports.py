@@ -111,10 +111,10 @@ def calendar(at: datetime, host: str) -> bytes:
     """Return the maintenance windows as iCalendar, cancelled ones included, so that calendars remove them."""
     from icalendar import Calendar, Event
 
-    found = Calendar()
-    found.add("prodid", "-//opsportal//maintenance//EN")
-    found.add("version", "2.0")
-    found.add("x-wr-calname", "Maintenance")
+    windows = Calendar()
+    windows.add("prodid", "-//opsportal//maintenance//EN")
+    windows.add("version", "2.0")
+    windows.add("x-wr-calname", "Maintenance")
     rows = DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services").order_by("starts_at", "pk")
     for row in rows:
         event = Event()
@@ -127,18 +127,19 @@ def calendar(at: datetime, host: str) -> bytes:
         event.add("description", mark_hidden(f"{row.get_effect_display()}. {row.text}".strip()))
         event.add("sequence", 1 if row.cancelled_at else 0)
         event.add("status", "CANCELLED" if row.cancelled_at else "CONFIRMED")
-        found.add_component(event)
-    return bytes(found.to_ical())
+        windows.add_component(event)
+    return bytes(windows.to_ical())
 
 
 def atom_feed(at: datetime, page: str) -> str:
     """Return incidents, with their updates and ends, and maintenance windows as an Atom feed, newest change first."""
-    found = [_entry_of_incident(row) for row in _recent_incidents(at)] + [
-        _entry_of_window(row)
-        for row in DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services")
-    ]
+    windows = DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services")
+    entries = [_entry_of_incident(row) for row in _recent_incidents(at)]
+    entries += [_entry_of_window(row) for row in windows]
+    entries.sort(key=lambda entry: entry[4], reverse=True)  # by the last change
+
     feed = Atom1Feed(title="Services", link=page, description="", feed_url=f"{page}feed.atom", feed_guid=page)
-    for key, title, text, published, updated in sorted(found, key=lambda each: each[4], reverse=True)[:MOST_ENTRIES]:
+    for key, title, text, published, updated in entries[:MOST_ENTRIES]:
         feed.add_item(
             title=mark_hidden(title),
             link=page,
@@ -179,15 +180,15 @@ def badge(at: datetime) -> SafeString:
     rows = monitored(at)
     state = worst([row.own for row in rows])
     bad = sum(row.own == state for row in rows)
-    words = "all up" if state == State.UP else f"{bad} {state.label.lower()}"
-    width = 62 + 7 * len(words)
+    text = "all up" if state == State.UP else f"{bad} {state.label.lower()}"
+    width = 62 + 7 * len(text)
     return format_html(
         '<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="20" role="img" aria-label="services: {1}">'
         '<rect width="56" height="20" fill="#555"/><rect x="56" width="{2}" height="20" fill="{3}"/>'
         '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
         '<text x="5" y="14">services</text><text x="61" y="14">{1}</text></g></svg>',
         width,
-        words,
+        text,
         width - 56,
         _COLOURS.get(state, "#6b7280"),
     )

@@ -38,10 +38,10 @@ def rebuild(*, service_ids: Collection[int], since: datetime = BEGINNING) -> Non
     fresh: list[StateInterval] = []
     for service in services:
         timeline = build(claims[service.pk], _DEFAULT_CAUSE[Monitoring(service.monitoring)], begins[service.pk])
-        wanted = {_key(row): row for row in _rows(service, timeline)}
+        expected = {_key(row): row for row in _rows(service, timeline)}
         present = {_key(row): row.pk for row in stored[service.pk]}
-        stale += [pk for key, pk in present.items() if key not in wanted]
-        fresh += [row for key, row in wanted.items() if key not in present]
+        stale += [pk for key, pk in present.items() if key not in expected]
+        fresh += [row for key, row in expected.items() if key not in present]
     StateInterval.objects.filter(pk__in=stale).delete()
     StateInterval.objects.bulk_create(fresh)
 
@@ -109,9 +109,16 @@ def claims_of_incident(incident: Incident) -> list[Claim]:
 
 
 def states_of_incident(incident: Incident, at: datetime) -> list[Claim]:
-    """Return an incident's states up to `at`: that its lease will expire is no state yet."""
-    begun = [claim for claim in claims_of_incident(incident) if claim.started_at <= at]
-    return [replace(one, ended_at=None) if one.ended_at and one.ended_at > at else one for one in begun]
+    """Return an incident's states up to `at`; the expiry of its lease is no state yet."""
+    states = []
+    for claim in claims_of_incident(incident):
+        if claim.started_at > at:
+            continue
+        if claim.ended_at and claim.ended_at > at:
+            states.append(replace(claim, ended_at=None))
+        else:
+            states.append(claim)
+    return states
 
 
 def _claims_of_monitoring(service: Service, source: MonitoringSource | None, gaps: Iterable[Span]) -> list[Claim]:

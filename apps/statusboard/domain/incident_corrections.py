@@ -120,9 +120,9 @@ def divide_incident(
 ) -> Incident:
     """Divide an incident that is two outages: the first ended at `ended_at`, the second began at `resumed_at`, or then.
 
-    Jobs are evaluated again. The second one, which is returned, goes on as the source's episode: what it reports from
-    now on is about that one. Updates and alerts since then are its own too. Merging the two takes it back. Raises
-    `NotAllowed`, `InvalidFields`, `StaleState` for an incident that is an alert of another one.
+    Jobs are evaluated again. Returns the second incident, which continues the source's episode: later reports of the
+    source belong to it, and so do updates and alerts since it began. Merging the two incidents undoes the division.
+    Raises `NotAllowed`, `InvalidFields`, `StaleState` for an incident that is an alert of another one.
     """
     row = _locked(incident, by)
     if row.merged_into_id:
@@ -130,7 +130,9 @@ def divide_incident(
     since = resumed_at or ended_at
     end = row.ended_at or at
     alerts = list(Incident.objects.select_for_update(of=("self",)).filter(merged_into=row))
-    across = [one for one in alerts if one.started_at < since and (one.ended_at is None or one.ended_at > ended_at)]
+    begun = [alert for alert in alerts if alert.started_at < since]
+    across = [alert for alert in begun if alert.ended_at is None or alert.ended_at > ended_at]
+
     problems: dict[str, list[str]] = {}
     if not row.started_at < ended_at < end:
         problems["ended_at"] = ["Choose a time between start and end of the incident."]
@@ -142,19 +144,24 @@ def divide_incident(
         problems["reason"] = ["Enter how you know."]
     if problems:
         raise InvalidFields(problems)
+
     second = _second_part(row, since)
     row.dedup_key = f"{row.dedup_key[:150]} until {ended_at.isoformat()}"
-    row.ended_at, row.closed_by, row.resolution = ended_at, by.username, Resolution.MANUAL
+    row.ended_at = ended_at
+    row.closed_by = by.username
+    row.resolution = Resolution.MANUAL
     row.lease_expires_at = None
-    row.stale_at = row.stale_at if row.stale_at and row.stale_at < ended_at else None
+    if row.stale_at and row.stale_at >= ended_at:
+        row.stale_at = None
     row.save()  # first: the second one takes over its key
     second.save()
     _divide_changes(row, second, ended_at)
     row.notes.filter(at__gte=since).update(incident=second)
     Incident.objects.filter(merged_into=row, started_at__gte=since).update(merged_into=second)
-    for one in (row, second):
-        set_latest_state(one)
-        one.save(update_fields=["state"])
+    for part in (row, second):
+        set_latest_state(part)
+        part.save(update_fields=["state"])
+
     data = {"into": second.pk, "ended_at": ended_at.isoformat(), "resumed_at": since.isoformat()}
     new = f"incident {second.pk}"
     publish(kind="incident.divided", target=row, by=by, at=at, new=new, reason=reason, data=data)

@@ -113,8 +113,8 @@ def _entries(path: Path) -> Iterator[_Entry | None]:
 @transaction.atomic
 def _store(entries: list[_Entry]) -> None:
     """Store payloads once each; those of sources that were deleted are dropped."""
-    wanted = {entry.source_id for entry in entries}
-    there = set(MonitoringSource.objects.filter(pk__in=wanted).values_list("pk", flat=True))
+    source_ids = {entry.source_id for entry in entries}
+    there = set(MonitoringSource.objects.filter(pk__in=source_ids).values_list("pk", flat=True))
     RawPayload.objects.bulk_create(
         [
             RawPayload(

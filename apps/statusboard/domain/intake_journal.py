@@ -50,7 +50,7 @@ class Journal:
                 self._close()
 
     def ended_files(self) -> Iterator[Path]:
-        """Yield the files that nobody writes or reads, oldest first, each locked until the next one."""
+        """Yield the files that no process writes or reads, oldest first, each locked until the next one."""
         for path in sorted(self.directory.glob("*.journal")):
             with suppress(FileNotFoundError), _locked(path) as alone:
                 if alone:
@@ -101,7 +101,7 @@ def _sync_directory(directory: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Try to lock a file; yield whether nobody else has it and it still exists."""
+    """Try to lock a file; yield whether that succeeded and the file still exists."""
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

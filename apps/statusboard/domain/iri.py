@@ -38,16 +38,18 @@ def resources(at: datetime, base: str) -> list[dict[str, Any]]:
 
 def incidents(at: datetime, base: str) -> list[dict[str, Any]]:
     """Return incidents and maintenance windows, newest start first. A constant number of queries."""
-    found = [_incident(row, base) for row in _recent(at)]
+    entries = [_incident(row, base) for row in _recent(at)]
     windows = DowntimeWindow.objects.filter(ends_at__gt=at - PAST).prefetch_related("services")
-    found += [_planned(row, at, base) for row in windows]
-    return sorted(found, key=lambda each: (each["start"], each["id"]), reverse=True)
+    entries += [_planned(row, at, base) for row in windows]
+    return sorted(entries, key=lambda entry: (entry["start"], entry["id"]), reverse=True)
 
 
 def events(at: datetime, base: str) -> list[dict[str, Any]]:
     """Return the changes of incidents, newest first. A constant number of queries."""
-    found = [event for row in _recent(at) for event in _events(row, base)]
-    return sorted(found, key=lambda each: (each["occurred_at"], each["id"]), reverse=True)
+    changes: list[dict[str, Any]] = []
+    for row in _recent(at):
+        changes.extend(_events(row, base))
+    return sorted(changes, key=lambda event: (event["occurred_at"], event["id"]), reverse=True)
 
 
 def _recent(at: datetime) -> Iterable[Incident]:

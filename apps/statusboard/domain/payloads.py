@@ -86,32 +86,36 @@ def apply_message(*, source: MonitoringSource, message: Message, at: datetime) -
         since.append(covered_since)
     rules = list(LabelRule.objects.filter(source=source).select_related("service"))
     reported: tuple[Alert | Window, ...] = (*message.alerts, *message.windows)
-    slugs = {each.labels["service"] for each in reported if each.labels.get("service")}
+    slugs = {report.labels["service"] for report in reported if report.labels.get("service")}
     by_slug = {service.slug: service for service in Service.objects.filter(slug__in=slugs)}
+
     unmapped = 0
     for alert in message.alerts:
         if alert.status is Status.HEARTBEAT:
             continue
         mapped, service, state = _map(alert, rules, by_slug)
         if not mapped and alert.status is Status.RESOLVED and alert.started_at is None:
-            # The end of an alert without its labels: that of whatever the alert was mapped to.
-            mapped, (service, state) = True, _what_ended(source, alert, at)
+            # The end of an alert without its labels belongs to the service that the alert was mapped to.
+            mapped = True
+            service, state = _what_ended(source, alert, at)
         if not mapped:
             unmapped += 1
             _record_unmapped(source, alert, at)
         elif service is not None:
             changed |= record_episode(source=source, alert=alert, service=service, state=state, at=at)
             since.append(alert.started_at or alert.reported_at or alert.ended_at or at)
-    found, left = _apply_windows(source, message, rules, by_slug, at)
+
+    changed_by_windows, left = _apply_windows(source, message, rules, by_slug, at)
     unmapped += left
-    changed |= found
-    if found:
+    changed |= changed_by_windows
+    if changed_by_windows:
         since.append(BEGINNING)
     if message.is_complete:
         keys = {alert.dedup_key for alert in message.alerts}
         made_at = min(at, message.as_of or at)
         changed |= close_missing(source=source, reported=keys, at=made_at)
         since.append(made_at)
+
     if changed:
         rebuild(service_ids=changed, since=min(since))
     return unmapped

@@ -28,7 +28,7 @@ AFTER_FAILURE = 5.0
 
 
 class TokensUnknown(Exception):
-    """The token is none of the known ones, and the database cannot be asked for newer ones."""
+    """The token is unknown, and newer tokens cannot be read from the database."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class KnownTokens:
                 self._read()
             finally:
                 self._reading.release()
-        found = self._match(slug, token)
-        if found is None and not self._is_current:
+        source_id = self._match(slug, token)
+        if source_id is None and not self._is_current:
             raise TokensUnknown
-        return found
+        return source_id
 
     def read_now(self) -> None:
         """Read the hashes at the next request."""
@@ -68,9 +68,10 @@ class KnownTokens:
 
     def _match(self, slug: str, token: str) -> int | None:
         source = (self._sources or {}).get(slug)
-        given = hash_of(token)
-        right = [hmac.compare_digest(given, known) for known in (source.hashes if source else ("-",))]
-        return source.pk if source and any(right) else None
+        token_hash = hash_of(token)
+        hashes = source.hashes if source else ("-",)  # an unknown slug takes the same time
+        matches = [hmac.compare_digest(token_hash, known) for known in hashes]
+        return source.pk if source and any(matches) else None
 
     def _read(self) -> None:
         try:

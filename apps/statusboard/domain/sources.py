@@ -101,14 +101,14 @@ def _cover(source: MonitoringSource, covered: Span, at: datetime) -> None:
     rows = list(MonitoringGap.objects.filter(source=source).overlapping(covered.started_at, None))
     before = source.covered_until
     spans, source.covered_until = add_heartbeat([Span(row.started_at, row.ended_at) for row in rows], before, covered)
-    wanted = set(spans)
+    gaps = set(spans)
     if source.covered_until == before:  # a late heartbeat of long ago does not end the current gap
-        wanted |= {Span(row.started_at, None) for row in rows if row.ended_at is None}
-    stale = [row for row in rows if Span(row.started_at, row.ended_at) not in wanted]
+        gaps |= {Span(row.started_at, None) for row in rows if row.ended_at is None}
+    stale = [row for row in rows if Span(row.started_at, row.ended_at) not in gaps]
     MonitoringGap.objects.filter(pk__in=[row.pk for row in stale]).delete()
     known = {Span(row.started_at, row.ended_at) for row in rows}
     MonitoringGap.objects.bulk_create(
-        MonitoringGap(source=source, started_at=span.started_at, ended_at=span.ended_at) for span in wanted - known
+        MonitoringGap(source=source, started_at=span.started_at, ended_at=span.ended_at) for span in gaps - known
     )
     if any(row.ended_at is None for row in stale) and source.covered_until > at:
         publish(kind="source.recovered", target=source, by=str(source), at=at)

@@ -45,20 +45,25 @@ def build(claims: Iterable[Claim], default_cause: Cause, begin: datetime = BEGIN
     unknown state where nothing is claimed.
     """
     waiting = sorted(claims, key=lambda claim: claim.started_at, reverse=True)
-    edges = {begin} | {
-        t for claim in waiting for t in (claim.started_at, claim.ended_at) if t is not None and t > begin
-    }
+    edges = {begin}
+    for claim in waiting:
+        if claim.started_at > begin:
+            edges.add(claim.started_at)
+        if claim.ended_at is not None and claim.ended_at > begin:
+            edges.add(claim.ended_at)
+
     active: list[Claim] = []
-    found: list[tuple[datetime, State, Cause, int | None]] = []
+    changes: list[tuple[datetime, State, Cause, int | None]] = []
     for edge in sorted(edges):
         while waiting and waiting[-1].started_at <= edge:
             active.append(waiting.pop())
         active = [claim for claim in active if claim.ended_at is None or claim.ended_at > edge]
         best = min(active, key=Claim.rank, default=Claim(edge, None, State.UNKNOWN, default_cause))
-        if not found or found[-1][1] != best.state:
-            found.append((edge, best.state, best.cause, best.ref))
-    ends = [edge for edge, *_ in found[1:]] + [None]
-    return [Claim(edge, end, state, cause, ref) for (edge, state, cause, ref), end in zip(found, ends, strict=True)]
+        if not changes or changes[-1][1] != best.state:
+            changes.append((edge, best.state, best.cause, best.ref))
+
+    ends = [edge for edge, *_ in changes[1:]] + [None]
+    return [Claim(edge, end, state, cause, ref) for (edge, state, cause, ref), end in zip(changes, ends, strict=True)]
 
 
 def phases(span: Span, changes: Sequence[tuple[datetime, State]]) -> list[tuple[Span, State]]:
@@ -66,14 +71,14 @@ def phases(span: Span, changes: Sequence[tuple[datetime, State]]) -> list[tuple[
 
     Neighbours differ in state.
     """
-    found: list[tuple[datetime, State]] = []
+    starts: list[tuple[datetime, State]] = []
     for place, (at, state) in enumerate(changes):
         if place == 0 or at <= span.started_at:
-            found = [(span.started_at, state)]
-        elif (span.ended_at is None or at < span.ended_at) and found[-1][1] != state:
-            found.append((at, state))
-    ends = [at for at, _ in found[1:]] + [span.ended_at]
-    return [(Span(at, end), state) for (at, state), end in zip(found, ends, strict=True)]
+            starts = [(span.started_at, state)]
+        elif (span.ended_at is None or at < span.ended_at) and starts[-1][1] != state:
+            starts.append((at, state))
+    ends = [at for at, _ in starts[1:]] + [span.ended_at]
+    return [(Span(at, end), state) for (at, state), end in zip(starts, ends, strict=True)]
 
 
 def subtract(span: Span, holes: Iterable[Span]) -> list[Span]:

@@ -105,23 +105,22 @@ def _problem_of_last_day(starts_at: datetime, last_day: date, zone: tzinfo) -> s
 
 
 def _starts(starts_at: datetime, repeat: Repeat, last_day: date, zone: tzinfo) -> list[datetime]:
-    """Return the starts up to a day, in UTC; the time of day in `zone` stays, so that summer time moves none."""
+    """Return the starts up to a day, in UTC; the time of day in `zone` stays the same, also in summer time."""
     local = starts_at.astimezone(zone)
     until = datetime.combine(last_day, time.max, zone)
     if repeat == Repeat.MONTHLY:
-        # The fifth Tuesday is not in every month: count such a one from the end.
         place = (local.day - 1) // 7 + 1
-        found = rrule(
-            MONTHLY, dtstart=local, until=until, byweekday=weekday(local.weekday(), place if place < 5 else -1)
-        )
+        if place == 5:
+            place = -1  # not every month has a fifth Tuesday: count it from the end
+        starts = rrule(MONTHLY, dtstart=local, until=until, byweekday=weekday(local.weekday(), place))
     else:
         frequency, every = {
             Repeat.DAILY: (DAILY, 1),
             Repeat.WEEKLY: (WEEKLY, 1),
             Repeat.FORTNIGHTLY: (WEEKLY, 2),
         }[repeat]
-        found = rrule(frequency, interval=every, dtstart=local, until=until)
-    return [each.astimezone(UTC) for each in found]
+        starts = rrule(frequency, interval=every, dtstart=local, until=until)
+    return [start.astimezone(UTC) for start in starts]
 
 
 @transaction.atomic

@@ -41,8 +41,8 @@ class Alertmanager(Feed):
         entries = json_of(b'{"alerts": %b}' % body, "a list of alerts")["alerts"]
         if not all(isinstance(entry, dict) for entry in entries):
             raise UnreadablePayload("not a list of alerts: JSON objects are expected")
-        found = self.parse(json.dumps({"alerts": [{**entry, "status": "firing"} for entry in entries]}).encode())
-        return replace(found, is_complete=not found.notes)
+        message = self.parse(json.dumps({"alerts": [{**entry, "status": "firing"} for entry in entries]}).encode())
+        return replace(message, is_complete=not message.notes)
 
 
 def _alert(entry: dict[str, Any]) -> Alert | None:

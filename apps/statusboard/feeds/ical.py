@@ -64,7 +64,7 @@ def _windows(event: Any, moved: set[tuple[str, datetime]]) -> Iterator[Window]:
 
 
 def _starts(event: Any, starts_at: datetime) -> list[datetime]:
-    """Return when an event takes place, in its own zone: summer time moves none."""
+    """Return when an event takes place; its time of day stays the same in its own zone, also in summer time."""
     if "RRULE" not in event:
         return [starts_at]
     local = event.decoded("DTSTART")
@@ -76,15 +76,18 @@ def _starts(event: Any, starts_at: datetime) -> list[datetime]:
     rule = rrulestr(text, dtstart=local)
     excluded = event.get("EXDATE", [])
     lists = excluded if isinstance(excluded, list) else [excluded]
-    skipped = {_moment(each.dt) for one in lists for each in one.dts}
-    found: list[datetime] = []
+    skipped: set[datetime] = set()
+    for exceptions in lists:
+        skipped.update(_moment(exception.dt) for exception in exceptions.dts)
+
+    starts: list[datetime] = []
     for at in rule:
         moment = at.astimezone(UTC)
-        if len(found) >= MOST or moment > starts_at + HORIZON:
+        if len(starts) >= MOST or moment > starts_at + HORIZON:
             break
         if moment not in skipped:
-            found.append(moment)
-    return found
+            starts.append(moment)
+    return starts
 
 
 def _uid(event: Any) -> str:

@@ -16,19 +16,25 @@ class Icinga2(Feed):
     pulls = ("v1/objects/hosts?filter=host.state!=0", "v1/objects/services?filter=service.state!=0")
 
     def parse(self, body: bytes) -> Message:
-        alerts, notes = [], []
-        given = json_lines(body, "Icinga 2 events")
-        answers = [row["results"] for row in given if isinstance(row.get("results"), list)]
-        inner = [row for answer in answers for row in answer if isinstance(row, dict)]
-        for place, row in enumerate([*(row for row in given if "results" not in row), *inner]):
+        rows = json_lines(body, "Icinga 2 events")
+        answers = [row["results"] for row in rows if isinstance(row.get("results"), list)]
+        events = [row for row in rows if "results" not in row]
+        for results in answers:
+            events.extend(row for row in results if isinstance(row, dict))
+
+        alerts: list[Alert] = []
+        notes: list[str] = []
+        for place, row in enumerate(events):
             if "error" in row:
                 raise UnreadablePayload(f"Icinga 2 answers {text_of(row['error'])}: {text_of(row.get('status'))}")
             try:
-                alerts.append(_alert(row))
+                alert = _alert(row)
             except (ValueError, OverflowError, TypeError, OSError) as error:
                 notes.append(f"event {place} skipped: {error}")
-        found = tuple(alert for alert in alerts if alert is not None)
-        return Message(found, tuple(notes), is_complete=len(answers) == len(self.pulls) and not notes)
+                continue
+            if alert is not None:
+                alerts.append(alert)
+        return Message(tuple(alerts), tuple(notes), is_complete=len(answers) == len(self.pulls) and not notes)
 
 
 def _alert(row: dict[str, Any]) -> Alert | None:

@@ -37,26 +37,26 @@ class Nagios(Feed):
             return _status_file(text)
         if '"statusjson.cgi"' in text:
             return _status_answers(body)
-        given = variables(body, "NAGIOS_")
-        if "NOTIFICATIONTYPE" not in given or "HOSTNAME" not in given:
+        fields = variables(body, "NAGIOS_")
+        if "NOTIFICATIONTYPE" not in fields or "HOSTNAME" not in fields:
             raise UnreadablePayload("not a Nagios notification: NOTIFICATIONTYPE or HOSTNAME is missing")
         try:
-            return _notification(given)
+            return _notification(fields)
         except (ValueError, OverflowError, OSError) as error:
             raise UnreadablePayload(f"not a Nagios notification: {error}") from error
 
 
-def _notification(given: dict[str, str]) -> Message:
-    kind = given["NOTIFICATIONTYPE"].upper()
+def _notification(fields: dict[str, str]) -> Message:
+    kind = fields["NOTIFICATIONTYPE"].upper()
     if not kind.startswith((*_OPENS, *_ENDS)):
         return Message()  # acknowledgements, comments
-    check = given.get("SERVICEDESC", "")
-    state = given.get("SERVICESTATE" if check else "HOSTSTATE", "")
-    changed = epoch(given.get("LASTSERVICESTATECHANGE" if check else "LASTHOSTSTATECHANGE"))
-    at = epoch(given.get("TIMET")) or changed
-    output = given.get("SERVICEOUTPUT" if check else "HOSTOUTPUT", "")
+    check = fields.get("SERVICEDESC", "")
+    state = fields.get("SERVICESTATE" if check else "HOSTSTATE", "")
+    changed = epoch(fields.get("LASTSERVICESTATECHANGE" if check else "LASTHOSTSTATECHANGE"))
+    at = epoch(fields.get("TIMET")) or changed
+    output = fields.get("SERVICEOUTPUT" if check else "HOSTOUTPUT", "")
     is_open = kind.startswith(_OPENS)
-    return Message((_alert(given["HOSTNAME"], check, state, output, is_open=is_open, at=changed or at),))
+    return Message((_alert(fields["HOSTNAME"], check, state, output, is_open=is_open, at=changed or at),))
 
 
 def _status_file(text: str) -> Message:
@@ -72,32 +72,36 @@ def _status_file(text: str) -> Message:
 def _status_answers(body: bytes) -> Message:
     """Read what statusjson.cgi answered about hosts and about services; both are the whole state."""
     blocks: list[dict[str, str]] = []
-    written, lists = [], 0
+    written = []
+    lists = 0
     try:
         for answer in json_documents(body, "answers of statusjson.cgi"):
-            result, data = answer["result"], answer["data"]
+            result = answer["result"]
+            data = answer["data"]
             if result["type_code"] != 0:
                 raise UnreadablePayload(f"statusjson.cgi answers {text_of(result.get('message'))}")
             written.append(epoch(result["last_data_update"] / 1000))
             lists += sum(isinstance(data.get(name), dict) for name in ("hostlist", "servicelist"))
-            blocks += [_block(one, _HOSTS) for one in (data.get("hostlist") or {}).values()]
-            checks = (data.get("servicelist") or {}).values()
-            blocks += [_block(one, _SERVICES) for of_host in checks for one in of_host.values()]
+            hosts = data.get("hostlist") or {}
+            blocks += [_block(host, _HOSTS) for host in hosts.values()]
+            checks_by_host = data.get("servicelist") or {}
+            for checks in checks_by_host.values():
+                blocks += [_block(check, _SERVICES) for check in checks.values()]
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError) as error:
         raise UnreadablePayload(f"not answers of statusjson.cgi: {type(error).__name__} {error}") from error
     as_of = min((at for at in written if at), default=None)
     return _problems(blocks, as_of, is_complete=lists == len(Nagios.pulls))
 
 
-def _block(one: dict[str, Any], states: dict[str, str]) -> dict[str, str]:
+def _block(entry: dict[str, Any], states: dict[str, str]) -> dict[str, str]:
     """Return an entry of statusjson.cgi as status.dat has it."""
     return {
-        "host_name": text_of(one.get("host_name", one.get("name"))),
-        "service_description": text_of(one.get("description")),
-        "current_state": states[text_of(one["status"])],
-        "state_type": text_of(one["state_type"]),
-        "last_hard_state_change": text_of(one["last_hard_state_change"] / 1000),
-        "plugin_output": text_of(one.get("plugin_output")),
+        "host_name": text_of(entry.get("host_name", entry.get("name"))),
+        "service_description": text_of(entry.get("description")),
+        "current_state": states[text_of(entry["status"])],
+        "state_type": text_of(entry["state_type"]),
+        "last_hard_state_change": text_of(entry["last_hard_state_change"] / 1000),
+        "plugin_output": text_of(entry.get("plugin_output")),
     }
 
 

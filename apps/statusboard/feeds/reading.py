@@ -26,27 +26,27 @@ def json_lines(body: bytes, what: str) -> list[dict[str, Any]]:
         rows = [json.loads(line) for line in lines]
     except (ValueError, RecursionError):
         return [json_of(body, what)]
-    found = [row for row in rows if isinstance(row, dict)]
-    if not found:
+    objects = [row for row in rows if isinstance(row, dict)]
+    if not objects:
         raise UnreadablePayload(f"not {what}: JSON objects are expected")
-    return found
+    return objects
 
 
 def json_documents(body: bytes, what: str) -> list[dict[str, Any]]:
     """Read JSON objects that follow each other, each over any number of lines. Raises `UnreadablePayload`."""
     text = body.decode(errors="replace").strip()
-    found: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     decoder = json.JSONDecoder()
     try:
         while text:
-            one, end = decoder.raw_decode(text)
-            if not isinstance(one, dict):
+            document, end = decoder.raw_decode(text)
+            if not isinstance(document, dict):
                 raise UnreadablePayload(f"not {what}: JSON objects are expected")
-            found.append(one)
+            documents.append(document)
             text = text[end:].lstrip()
     except (ValueError, RecursionError) as error:
         raise UnreadablePayload(f"invalid JSON: {error}") from error
-    return found
+    return documents
 
 
 def variables(body: bytes, prefix: str) -> dict[str, str]:

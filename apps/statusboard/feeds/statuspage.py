@@ -23,34 +23,34 @@ class Statuspage(Feed):
         alerts: list[Alert] = []
         windows: list[Window] = []
         notes: list[str] = []
-        for place, one in enumerate(components):
+        for place, component in enumerate(components):
             try:
-                alerts += _component(one, payload)
+                alerts += _component(component, payload)
             except (AttributeError, ValueError, OverflowError) as error:
                 notes.append(f"component {place} skipped: {error}")
-        for place, one in enumerate(payload.get("scheduled_maintenances") or []):
+        for place, maintenance in enumerate(payload.get("scheduled_maintenances") or []):
             try:
-                windows += _windows(one)
+                windows += _windows(maintenance)
             except (AttributeError, ValueError, OverflowError, TypeError) as error:
                 notes.append(f"maintenance {place} skipped: {error}")
         return Message(tuple(alerts), tuple(notes), tuple(windows), is_complete=True)
 
 
-def _component(one: dict[str, Any], payload: dict[str, Any]) -> list[Alert]:
-    severity = _SEVERITIES.get(str(one.get("status")))
+def _component(component: dict[str, Any], payload: dict[str, Any]) -> list[Alert]:
+    severity = _SEVERITIES.get(str(component.get("status")))
     if severity is None:
         return []
-    name = text_of(one.get("name"))
+    name = text_of(component.get("name"))
     page = payload.get("page")
-    texts = [text_of(each.get("name")) for each in payload.get("incidents") or []]
+    texts = [text_of(incident.get("name")) for incident in payload.get("incidents") or []]
     return [
         Alert(
-            dedup_key=f"component {text_of(one.get('id'))}"[:200],
+            dedup_key=f"component {text_of(component.get('id'))}"[:200],
             status=Status.OPEN,
             started_at=None,
-            reported_at=time_of(one.get("updated_at")),
+            reported_at=time_of(component.get("updated_at")),
             labels={"component": name},
-            title=f"{name}: {text_of(one.get('status')).replace('_', ' ')}",
+            title=f"{name}: {text_of(component.get('status')).replace('_', ' ')}",
             text="\n".join(texts),
             url=text_of(page.get("url")) if isinstance(page, dict) else "",
             severity=severity,
@@ -58,18 +58,19 @@ def _component(one: dict[str, Any], payload: dict[str, Any]) -> list[Alert]:
     ]
 
 
-def _windows(one: dict[str, Any]) -> list[Window]:
+def _windows(maintenance: dict[str, Any]) -> list[Window]:
     """Return a window for each component of a maintenance."""
-    starts_at, ends_at = time_of(one.get("scheduled_for")), time_of(one.get("scheduled_until"))
-    if starts_at is None or ends_at is None or one.get("status") == "completed":
+    starts_at = time_of(maintenance.get("scheduled_for"))
+    ends_at = time_of(maintenance.get("scheduled_until"))
+    if starts_at is None or ends_at is None or maintenance.get("status") == "completed":
         return []
     return [
         Window(
-            key=f"{text_of(one.get('id'))} {text_of(component.get('id'))}"[:200],
+            key=f"{text_of(maintenance.get('id'))} {text_of(component.get('id'))}"[:200],
             starts_at=starts_at,
             ends_at=ends_at,
-            title=text_of(one.get("name")),
+            title=text_of(maintenance.get("name")),
             labels={"component": text_of(component.get("name"))},
         )
-        for component in one.get("components") or []
+        for component in maintenance.get("components") or []
     ]

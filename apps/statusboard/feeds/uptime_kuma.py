@@ -43,16 +43,19 @@ class UptimeKuma(Feed):
 
 
 def _status_page(body: bytes) -> Message:
-    alerts, notes = [], []
     monitors: dict[str, dict[str, Any]] = {}
     beats: dict[str, list[dict[str, Any]]] = {}
     try:
         for answer in json_documents(body, "answers about a status page"):
             groups = answer.get("publicGroupList") or []
-            monitors |= {text_of(one["id"]): one for group in groups for one in group["monitorList"]}
+            for group in groups:
+                monitors |= {text_of(monitor["id"]): monitor for monitor in group["monitorList"]}
             beats |= answer.get("heartbeatList") or {}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadablePayload(f"not answers about a status page: {type(error).__name__} {error}") from error
+
+    alerts = []
+    notes = []
     for key, monitor in monitors.items():
         try:
             if latest := _latest(beats.get(key) or []):
@@ -63,15 +66,15 @@ def _status_page(body: bytes) -> Message:
 
 
 def _latest(beats: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the latest beat if it is up, the first of those that are down if it is down; None in maintenance."""
+    """Return the newest beat if it is up, or the beat at which the monitor went down; None in maintenance."""
     if not beats or beats[-1]["status"] not in (_DOWN, _UP):
         return None
-    found = beats[-1]
+    latest = beats[-1]
     for beat in reversed(beats):
-        if found["status"] == _UP or beat["status"] != _DOWN:
+        if latest["status"] == _UP or beat["status"] != _DOWN:
             break
-        found = beat
-    return found
+        latest = beat
+    return latest
 
 
 def _time(beat: dict[str, Any]) -> datetime:

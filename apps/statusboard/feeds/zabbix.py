@@ -51,21 +51,23 @@ class Zabbix(Feed):
 def _listed(body: bytes) -> Message:
     """Read the answers of the API, a complete list unless one of its problems cannot be read."""
     answers = json_of(b'{"answers": %b}' % body, "an answer of Zabbix")["answers"]
-    found: dict[object, list[dict[str, Any]]] = {}
+    results: dict[object, list[dict[str, Any]]] = {}
     for answer in answers if isinstance(answers, list) else [answers]:
         if not isinstance(answer, dict) or not isinstance(answer.get("result"), list):
             error = answer.get("error") if isinstance(answer, dict) else None
             said = error.get("data") or error.get("message") if isinstance(error, dict) else "no list"
             raise UnreadablePayload(f"Zabbix answers {text_of(said)}")
-        found[str(answer.get("id"))] = answer["result"]
-    if found.keys() != {str(_PROBLEMS), str(_TRIGGERS)}:
+        results[str(answer.get("id"))] = answer["result"]
+    if results.keys() != {str(_PROBLEMS), str(_TRIGGERS)}:
         raise UnreadablePayload("not the answers of Zabbix about problems and triggers")
-    alerts, notes = [], []
     try:
-        hosts = {row["triggerid"]: row["hosts"] for row in found[str(_TRIGGERS)]}
+        hosts = {row["triggerid"]: row["hosts"] for row in results[str(_TRIGGERS)]}
     except (KeyError, TypeError) as error:
         raise UnreadablePayload(f"triggers without hosts: {type(error).__name__} {error}") from error
-    for place, row in enumerate(found[str(_PROBLEMS)]):
+
+    alerts = []
+    notes = []
+    for place, row in enumerate(results[str(_PROBLEMS)]):
         try:
             alerts.append(_exported({**row, "value": 1, "hosts": hosts.get(row["objectid"], [])}))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError) as error:
@@ -95,11 +97,11 @@ def _webhook(row: dict[str, Any]) -> Alert:
     """Parse the parameters of a media type; the date texts are in the server's zone, so only the timestamp counts."""
     is_open = int(row["event_value"]) == 1
     at = epoch(row.get("event_datetime_timestamp"))
-    given = row.get("event_tags")
-    tags: dict[str, Any] = given if isinstance(given, dict) else {}
-    labels = {
-        text_of(name): text_of(value[0] if isinstance(value, list) and value else value) for name, value in tags.items()
-    }
+    tags = row.get("event_tags")
+    labels = {}
+    for name, value in (tags if isinstance(tags, dict) else {}).items():
+        first = value[0] if isinstance(value, list) and value else value
+        labels[text_of(name)] = text_of(first)
     host = text_of(row.get("host_host"))
     return Alert(
         dedup_key=text_of(row["event_id"])[:200],  # of the problem, in recoveries too

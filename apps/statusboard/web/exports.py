@@ -79,13 +79,16 @@ def iri_objects(request: HttpRequest, kind: str, key: str | None = None) -> Http
     """Answer as the DOE IRI API does: a list without an envelope, or one object of it."""
     if refused := _refusal(request):
         return refused
-    found = iri.KINDS[kind](timezone.now(), settings.PORTAL_URL + IRI_BASE)
+    objects = iri.KINDS[kind](timezone.now(), settings.PORTAL_URL + IRI_BASE)
     if key is not None:
-        one = next((each for each in found if each["id"] == key), None)
-        return JsonResponse(one or {"detail": "Item not found"}, status=200 if one else 404)
+        item = next((item for item in objects if item["id"] == key), None)
+        if item is None:
+            return JsonResponse({"detail": "Item not found"}, status=404)
+        return JsonResponse(item)
     if unknown := sorted(request.GET.keys() - {"offset", "limit"}):
         return JsonResponse({"detail": f"Unknown parameter {unknown[0]!r}. Known are offset and limit."}, status=400)
-    offset, limit = number_of(request.GET.get("offset", "0")), number_of(request.GET.get("limit", str(OBJECTS)))
+    offset = number_of(request.GET.get("offset", "0"))
+    limit = number_of(request.GET.get("limit", str(OBJECTS)))
     if offset is None or limit is None or limit > MOST_OBJECTS:
         return JsonResponse({"detail": f"offset is a number from 0, limit one from 0 to {MOST_OBJECTS}."}, status=400)
-    return JsonResponse(found[offset : offset + limit], safe=False)
+    return JsonResponse(objects[offset : offset + limit], safe=False)

@@ -100,7 +100,7 @@ class MergeForm(forms.Form):
         others = Incident.objects.filter(service=incident.service_id, merged_into=None).exclude(pk=incident.pk)
         fields: dict[str, Any] = self.fields
         fields["into"].queryset = others.order_by("-started_at")
-        fields["into"].label_from_instance = lambda one: f"{one.pk}: {one.title}"
+        fields["into"].label_from_instance = lambda other: f"{other.pk}: {other.title}"
 
 
 class WindowForm(forms.Form):

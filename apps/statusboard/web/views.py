@@ -54,13 +54,13 @@ def status_board(request: AuthenticatedRequest) -> HttpResponse:
     by_hour = read_query(request, "history", {"hours": True, "days": False}.get, expected="hours or days") or False
     zone = timezone.get_current_timezone()
     rows = board(at, zone=zone, days=HOURLY_DAYS if by_hour else DAYS, by_hour=by_hour)
-    found = Counter(row.own for row in rows if row.has_own_state)  # a heading has no state of its own
+    counts = Counter(row.own for row in rows if row.has_own_state)  # a heading has no state of its own
     context = {
         "at": at,
         "rows": rows,
         "by_hour": by_hour,
         "faults": list({row.fault.source_id: row.fault for row in rows if row.fault}.values()),
-        "counts": [(state, found[state]) for state in State if found[state]],
+        "counts": [(state, counts[state]) for state in State if counts[state]],
         "incidents": open_incidents()[:50],
         "windows": windows_ahead(at)[:50],
         "announcements": announcements_ahead(request.user, at)[:50],
@@ -144,13 +144,13 @@ def _service_choices() -> list[tuple[str, str]]:
     return list(Service.objects.values_list("slug", "name"))
 
 
-def _add_rule(*, alert: UnmappedAlert, labels: list[str], service: str, state: str, **given: Any) -> MonitoringSource:
+def _add_rule(*, alert: UnmappedAlert, labels: list[str], service: str, state: str, **fields: Any) -> MonitoringSource:
     rule = add_rule(
         source=alert.source,
         matchers={name: alert.labels[name] for name in labels},
         service=None if service == NO_SERVICE else Service.objects.get(slug=service),
         state=State(state) if state else None,
-        **given,
+        **fields,
     )
     return rule.source
 

@@ -47,8 +47,8 @@ class Command(BaseCommand):
 
     def _add(self, options: dict[str, Any]) -> None:
         names = ("slug", "name", "feed", "heartbeat_timeout_seconds", "lease_seconds", "pull_url")
-        given = {name: options[name] for name in names}
-        source, token = create_source(by="monitoring_source", at=timezone.now(), **given)
+        fields = {name: options[name] for name in names}
+        source, token = create_source(by="monitoring_source", at=timezone.now(), **fields)
         self._print_token(source, token)
 
     def _token(self, options: dict[str, Any]) -> None:
