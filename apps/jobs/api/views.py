@@ -93,7 +93,7 @@ class ClaimViewSet(OfRequests):
 
 
 class NdjsonParser(BaseParser):
-    """One JSON object per line; a line that is not one stays text, to be rejected by itself."""
+    """One JSON object per line; any other line stays text, to be rejected alone."""
 
     media_type = "application/x-ndjson"
 

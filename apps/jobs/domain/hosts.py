@@ -64,7 +64,7 @@ def store_hosts(*, cluster: Cluster, hosts: Iterable[HostFacts], at: datetime) -
 
 
 class HostLookup:
-    """What phases and the list of hosts tell of the hosts of new jobs; read for a batch, in at most two queries."""
+    """Facts about the hosts of new jobs, from phases and the list of hosts; at most two queries for a batch."""
 
     def __init__(self, cluster: Cluster, records: Iterable[JobRecord]) -> None:
         lacking = [record for record in records if not (record.cpu_model and record.host_address)]

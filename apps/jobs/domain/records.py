@@ -62,7 +62,7 @@ def record_of(job: Job) -> JobRecord:
 
 
 def differences(job: Job, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the `values` that differ from the row; what only the host told is not lost to a record without it."""
+    """Return `values` that differ from the row; values that only the host reported stay if the record lacks them."""
     return {
         name: value
         for name, value in values.items()

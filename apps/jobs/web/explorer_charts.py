@@ -72,23 +72,27 @@ def over_time(
     names = sorted(totals, key=lambda name: (-totals[name], name))[:_MOST_SERIES]
     if dimension == "verdict":
         names = [name for name in (*_VERDICTS, "none") if name in totals]
-    rest = len(totals) > len(names)
     series = [Series(name, _kind(dimension, name, at)) for at, name in enumerate(names)]
-    series += [Series("other", "none")] if rest else []
+    if len(totals) > len(names):
+        series.append(Series("other", "none"))
+
     first = int(question.since.timestamp()) // 3600 // step * step
     last = int((question.until - timedelta(seconds=1)).timestamp()) // 3600
-    bins, ticks = [], []
+    bins = []
+    ticks = []
     for at, hour in enumerate(range(first, last + 1, step)):
         start = datetime.fromtimestamp(hour * 3600, UTC).astimezone(portal_zone())
         bins.append(_bin(question, steps.get(hour, ()), series, start, step))
         if start.hour == 0 or step > 1:
-            ticks.append(Tick(at, f"{start:%a} {start.day}" if step == 1 else f"{start.day} {start:%b}", step == 1))
+            label = f"{start:%a} {start.day}" if step == 1 else f"{start.day} {start:%b}"
+            ticks.append(Tick(at, label, step == 1))
     ticks = [tick for tick in ticks if tick.at < 0.96 * len(bins)]  # the last one would be cut
     every = max(ceil(len(ticks) / 12), 1)
-    sentence = (
-        f"{measure.label} by {'hour' if step == 1 else 'day'}, from {question.since:%d %b} to {question.until:%d %b}"
-    )
-    sentence += ", logarithmic scale" if is_log else ""
+
+    unit = "hour" if step == 1 else "day"
+    sentence = f"{measure.label} by {unit}, from {question.since:%d %b} to {question.until:%d %b}"
+    if is_log:
+        sentence += ", logarithmic scale"
     chart = bars(bins, series, sentence=sentence, heading="From", ticks=ticks[::every], rate=rate, is_log=is_log)
     if not dimension:
         return chart, []
@@ -105,8 +109,11 @@ def _bin(question: Question, rows: Sequence[Row], series: Sequence[Series], star
     failed = sum(row.failed for row in rows)
     end = start + timedelta(hours=step)
     part = Question(question.measure, (), max(start, question.since), min(end, question.until), question.filters)
+    label = f"{start:%a} {start.day} {start:%b}"
+    if step == 1:
+        label += f" {start:%H:%M}"
     return Bin(
-        f"{start:%a} {start.day} {start:%b} {start:%H:%M}" if step == 1 else f"{start:%a} {start.day} {start:%b}",
+        label,
         [values[line.name] for line in series],
         str(_JOBS) + job_list_query(part, failed=question.measure.name in {"failures", "wasted_core_hours"}),
         failed / jobs if jobs else None,
@@ -134,12 +141,13 @@ def matrix(answer: Answer) -> SafeString:
         cells[row.label[0], row.label[1]] = row
     rows, columns = ([*sorted(size, key=lambda name: -size[name])[:_MOST_CELLS]] for size in sizes)
     top = max((_plotted(row.value(measure), measure) for row in cells.values()), default=0) or 1
+    lines = []
+    for name in rows:
+        line = [_cell(answer.question, cells.get((name, column)), f"{name}, {column}") for column in columns]
+        lines.append((name, line))
     return heat_map(
         columns,
-        [
-            (name, [_cell(answer.question, cells.get((name, column)), f"{name}, {column}") for column in columns])
-            for name in rows
-        ],
+        lines,
         sentence=f"{measure.label} by {' and '.join(answer.question.by)}",
         top=top,
         with_values=True,

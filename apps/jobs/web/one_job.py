@@ -16,15 +16,15 @@ def of_job(view: Callable[[AuthenticatedRequest, Job], HttpResponseBase]) -> Cal
     """Give a view the job of its address, which the user may see; of an archived one, answer that it is archived."""
 
     @wraps(view)
-    def found(request: AuthenticatedRequest, pk: int) -> HttpResponseBase:
+    def wrapped(request: AuthenticatedRequest, pk: int) -> HttpResponseBase:
         job = Job.objects.visible_to(request.user).select_related("cluster", "experiment").filter(pk=pk).first()
         return view(request, job) if job else archived_or_404(request, pk)
 
-    return found
+    return wrapped
 
 
 def archived_or_404(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Say that the record of a job is archived, to those who could see it; else that there is no such page."""
+    """Return the page of an archived job to users who may see the job. Raises `Http404` for others."""
     archived = archived_job(pk, user=request.user)
     if archived is None:
         raise Http404

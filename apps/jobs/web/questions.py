@@ -49,7 +49,10 @@ def read_question(values: QueryDict, *, at: datetime, measure: str = "wasted_cor
     by = tuple(known[:MOST_BY]) or ("verdict",)
 
     since, until, period = _period(values, at, problems)
-    filters = read_filters({key: [text[:_TEXT] for text in texts] for key, texts in values.lists()}, problems)
+    shortened = {}
+    for key, texts in values.lists():
+        shortened[key] = [text[:_TEXT] for text in texts]
+    filters = read_filters(shortened, problems)
     return Asked(Question(MEASURES[measure_name], by, since, until, filters), period, problems)
 
 

@@ -98,11 +98,12 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
 def _charts(source: "Explorer", question: Question, answer: Answer) -> dict[str, Any]:
     """Return the charts of a page with jobs, and the ledger of one of wasted hours."""
     step = 1 if question.hours <= _HOURLY else 24
-    stacked = question.measure.is_total
-    dimension = ("verdict" if "verdict" in question.by else question.by[0]) if stacked else ""
-    chart, legend = charts.over_time(
-        question, source.series(question, step_hours=step, dimension=dimension), step=step, dimension=dimension
-    )
+    dimension = ""
+    if question.measure.is_total:
+        dimension = "verdict" if "verdict" in question.by else question.by[0]
+    steps = source.series(question, step_hours=step, dimension=dimension)
+    chart, legend = charts.over_time(question, steps, step=step, dimension=dimension)
+
     context: dict[str, Any] = {"chart": chart, "legend": legend, "step": "hour" if step == 1 else "UTC day"}
     context["unit"] = charts.axis_unit(question.measure)
     if len(question.by) == 2:
@@ -147,7 +148,10 @@ def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
 
 def _rows(question: Question, answer: Answer, top: float) -> list[dict[str, Any]]:
     rows = answer.rows[:SHOWN]
-    meanings = words_of({name: {row.key[name] for row in rows} for name in question.by})
+    values = {}
+    for name in question.by:
+        values[name] = {row.key[name] for row in rows}
+    meanings = words_of(values)
     return [_shown(question, row, answer, top, meanings) for row in rows]
 
 
@@ -156,11 +160,10 @@ def _shown(
 ) -> dict[str, Any]:
     value = row.value(question.measure)
     whole = answer.all.value(question.measure)
+    labels = zip(question.by, row.label, strict=True)
     return {
         "row": row,
-        "cells": [
-            (label, meanings.get((name, row.key[name]), "")) for name, label in zip(question.by, row.label, strict=True)
-        ],
+        "cells": [(label, meanings.get((name, row.key[name]), "")) for name, label in labels],
         "query": job_list_query(question, row),
         "failed_query": job_list_query(question, row, failed=True),
         "value": charts.value_text(value, question.measure),

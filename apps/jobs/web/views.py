@@ -98,8 +98,9 @@ def _live(request: AuthenticatedRequest, state: CurrentState) -> HttpResponse:
         "read_at": read_at,
         "missing": missing,
         "sees_errors": is_opg(request.user),
-        **(_queue_times(request.user, timezone.now()) if state == CurrentState.QUEUED else {}),
     }
+    if state == CurrentState.QUEUED:
+        context |= _queue_times(request.user, timezone.now())
     return render(request, "jobs/live.html", context)
 
 
@@ -234,7 +235,9 @@ def _decide(
         with show_errors(request, form):
             service(request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data)
             messages.success(request, message)
-    return _claims_page(request, production_request, form) if form.errors else redirect("jobs:claims", key=key)
+    if form.errors:
+        return _claims_page(request, production_request, form)
+    return redirect("jobs:claims", key=key)
 
 
 def _claims_page(request: AuthenticatedRequest, production_request: Request, form: Form | None = None) -> HttpResponse:

@@ -71,11 +71,11 @@ def archive_month(*, month: date, at: datetime) -> Manifest:
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True, mode=0o750)
     with transaction.atomic():
-        period = limits(month)
+        parameters = limits(month)
         contents = {}
         for table in tables():
             path = new / f"{table.name}.parquet"
-            write_rows(path, table, period)
+            write_rows(path, table, parameters)
             with _loaded(table, path) as loaded:
                 rows, digest = count_and_digest(loaded, _ALL, {})
             contents[table.name] = Content(rows, digest, _sha256(path))
@@ -146,7 +146,7 @@ def restore_month(*, month: date, by: str, at: datetime) -> int:
 
 @dataclass(frozen=True)
 class JobInArchive:
-    """What is told of a job whose record is archived and dropped."""
+    """What is shown of a job whose record is archived and dropped."""
 
     month: ArchivedMonth
     job_id: str

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 GROUP = 20_000
 
 
-def write_rows(path: Path, table: Table, given: Mapping[str, Any]) -> None:
+def write_rows(path: Path, table: Table, parameters: Mapping[str, Any]) -> None:
     """Write the rows of a table that fulfil its condition, by primary key."""
     import pyarrow as pa  # 60 MB, which no other process needs
     from pyarrow import parquet
@@ -24,7 +24,7 @@ def write_rows(path: Path, table: Table, given: Mapping[str, Any]) -> None:
     columns = ", ".join(_selected(column, schema.field(column).type) for column in table.fields)
     with connection.chunked_cursor() as cursor, parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         cursor.execute(
-            f'SELECT {columns} FROM "{table.name}" WHERE {table.condition} ORDER BY "{table.key}"', dict(given)
+            f'SELECT {columns} FROM "{table.name}" WHERE {table.condition} ORDER BY "{table.key}"', dict(parameters)
         )
         while rows := cursor.fetchmany(GROUP):
             arrays = [

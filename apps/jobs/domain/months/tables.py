@@ -16,7 +16,7 @@ _OF_MONTH = "ended_at >= %(since)s AND ended_at < %(until)s"
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose rows go with the jobs of a month, and the condition that tells them."""
+    """A table whose rows go with the jobs of a month, and the condition that selects them."""
 
     model: type[models.Model]
     condition: str
@@ -84,11 +84,12 @@ def _relations(model: type[models.Model]) -> Iterator[Any]:
             yield field
 
 
-def count_and_digest(table: str, condition: str, given: Mapping[str, Any]) -> tuple[int, str]:
+def count_and_digest(table: str, condition: str, parameters: Mapping[str, Any]) -> tuple[int, str]:
     """Return how many rows there are, and a checksum of their contents in whatever order."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f'SELECT count(*), coalesce(sum(hashtextextended(r::text, 0)), 0) FROM "{table}" r WHERE {condition}', given
+            f'SELECT count(*), coalesce(sum(hashtextextended(r::text, 0)), 0) FROM "{table}" r WHERE {condition}',
+            parameters,
         )
         count, digest = cursor.fetchone()
         return count, str(digest)

@@ -62,10 +62,9 @@ def find_stuck_phases(*, at: datetime) -> int:
             JobPhase.objects.filter(pk=phase.pk).update(stuck_at=at)
             where = phase.request_key, *key
             stuck[where] = stuck.get(where, 0) + 1
-    requests = {
-        production_request.key: production_request
-        for production_request in Request.objects.filter(key__in={key for key, *_ in stuck if key})
-    }
+
+    keys = {request_key for request_key, *_ in stuck if request_key}
+    requests = {request.key: request for request in Request.objects.filter(key__in=keys)}
     for (request_key, experiment, stage, name), jobs in sorted(stuck.items()):
         request = requests.get(request_key)
         if request is not None and request.experiment_id == experiment:

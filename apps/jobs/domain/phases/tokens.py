@@ -22,7 +22,7 @@ _SALT = "opsportal.phases"
 
 @dataclass(frozen=True, slots=True)
 class PhaseToken:
-    """What a token says: primary keys of cluster and experiment; `label` tells tokens apart.
+    """What a token says: primary keys of cluster and experiment; `label` identifies the token.
 
     `maker` is the user who created it; 0 is the portal, or a version before tokens named their makers.
     """

@@ -59,7 +59,7 @@ def _summed(codes: Column, column: Column, count: int) -> Column:
 
 
 def sums_of_jobs(figures: Columns) -> Columns:
-    """Return the sums of each job by itself from such of its figures as are given, without their number."""
+    """Return the sums of each single job, from those of its figures that are present, without their number."""
     sums: Columns = {}
     for name in ("core_seconds", "cpu_ms", "wall_seconds"):
         if name in figures:

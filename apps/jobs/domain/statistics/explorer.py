@@ -43,15 +43,16 @@ class Explorer:
         order = _largest_first(question.measure, rows)[:limit]
         total = Row({}, (), {name: int(rows[name].sum()) for name in sums})
         labels = self._labels(rows, by, order)
-        largest = [
-            Row(
-                {name: labels[name][int(rows[name][at])][0] for name in by},
-                [labels[name][int(rows[name][at])][1] for name in by],
+        largest = []
+        for at in order:
+            key = {name: labels[name][int(rows[name][at])] for name in by}
+            row = Row(
+                {name: value for name, (value, _) in key.items()},
+                [label for _, label in key.values()],
                 {name: int(rows[name][at]) for name in sums},
                 float(rows["expected"][at] / rows["jobs"][at]) if compare else None,
             )
-            for at in order
-        ]
+            largest.append(row)
         return Answer(question, largest, len(rows["jobs"]), total)
 
     def _counted_with_expected(self, question: Question) -> Columns:
@@ -121,7 +122,9 @@ class Explorer:
     def _experiments(self) -> dict[str, str]:
         """The keys of experiments that the user sees, by primary key as a text."""
         scope = scope_of(self.user)
-        visible = Experiment.objects.all() if scope.sees_all else Experiment.objects.filter(pk__in=scope.experiments)
+        visible = Experiment.objects.all()
+        if not scope.sees_all:
+            visible = visible.filter(pk__in=scope.experiments)
         return {str(pk): key for pk, key in visible.order_by("key").values_list("pk", "key")}
 
     @cached_property

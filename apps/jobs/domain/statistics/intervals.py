@@ -6,7 +6,7 @@ _Z = 1.959964  # 95 %
 
 
 def wilson(part: int, whole: int) -> tuple[float, float]:
-    """Return the 95 % Wilson score interval of a rate; from 0 to 1 if there is nothing to tell from."""
+    """Return the 95 % Wilson score interval of a rate; from 0 to 1 if `whole` is 0."""
     if not whole:
         return 0.0, 1.0
     rate, square = part / whole, _Z * _Z

@@ -28,7 +28,8 @@ class Command(BaseCommand):
         parser.add_argument("--scheduler", help="create the cluster with this scheduler if it does not exist")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        path, now = options["file"], timezone.now()
+        path = options["file"]
+        now = timezone.now()
         if path.suffix not in {".csv", ".ndjson"} and not options["format"]:
             raise CommandError(f"{path}: the name must end in .csv or .ndjson, unless --format is given.")
         if options["scheduler"]:
