@@ -164,8 +164,12 @@ def catalogue_advice(hit: "Hit") -> str:
 def outage(outage: "Outage") -> Wording:
     """Word an outage of a service that the job needed, or that its state is unknown."""
     had = f"{outage.service} had an outage while the job ran"
-    reason = had if outage.overlap is Overlap.YES else f"State of {outage.service} while the job ran is unknown"
-    return Wording(f"{reason}: {outage.text}" if outage.text else reason, f"{had}; no other cause found.")
+    reason = f"State of {outage.service} while the job ran is unknown"
+    if outage.overlap is Overlap.YES:
+        reason = had
+    if outage.text:
+        reason += f": {outage.text}"
+    return Wording(reason, f"{had}; no other cause found.")
 
 
 def outage_confirmed(outage: "Outage", hit: "Hit") -> str:

@@ -115,9 +115,9 @@ class KnownErrorViewSet(ReadOnlyModelViewSet[KnownError], ApiViewSet[KnownError]
         return KnownError.objects.select_related("experiment").order_by("id")
 
     @command(KnownErrorWriter, KnownErrorChangeReader, code=201, allowed=_may_propose)
-    def create(self, *, base: int | None = None, **given: Any) -> KnownErrorChange:
+    def create(self, *, base: int | None = None, **values: Any) -> KnownErrorChange:
         """Add a known error: at once for approvers and admins of the OPG, else as a proposal."""
-        return _submit(given.pop("id"), 0 if base is None else base, given)
+        return _submit(values.pop("id"), 0 if base is None else base, values)
 
     @command(KnownErrorChangeWriter, KnownErrorChangeReader, allowed=_may_propose)
     def change(self, known_error: KnownError, *, base: int | None = None, **values: Any) -> KnownErrorChange:
@@ -140,9 +140,9 @@ class KnownErrorViewSet(ReadOnlyModelViewSet[KnownError], ApiViewSet[KnownError]
         return Response(KnownErrorImportReader(done).data)
 
 
-def _submit(known_error: str, base: int | None, given: dict[str, Any]) -> KnownErrorChange:
-    kept = {name: given.pop(name) for name in ("by", "at", "reason", "propose")}
-    return submit_change(known_error=known_error, values=given, base=base, **kept)
+def _submit(known_error: str, base: int | None, values: dict[str, Any]) -> KnownErrorChange:
+    kept = {name: values.pop(name) for name in ("by", "at", "reason", "propose")}
+    return submit_change(known_error=known_error, values=values, base=base, **kept)
 
 
 class KnownErrorChangeViewSet(ReadOnlyModelViewSet[KnownErrorChange], ApiViewSet[KnownErrorChange]):

@@ -77,9 +77,9 @@ class ExperimentPackViewSet(ReadOnlyModelViewSet[ExperimentPack], ApiViewSet[Exp
         return ExperimentPack.objects.visible_to(self.request.user).select_related("experiment").order_by("-pk")
 
     @command(ExperimentPackWriter, ExperimentPackReader, code=201, allowed=_may_propose)
-    def create(self, **given: Any) -> ExperimentPack:
+    def create(self, **fields: Any) -> ExperimentPack:
         """Propose a pack as the next version of its experiment's. Faults of the text name their lines."""
-        return propose_pack(**given)
+        return propose_pack(**fields)
 
     @extend_schema(request=ExperimentPackCheckWriter, responses=ExperimentPackEffectReader)
     @action(detail=False, methods=["post"], pagination_class=None)

@@ -58,7 +58,7 @@ def mask(line: str) -> str:
 
 
 def message_of(decided: Verdict, line: str) -> str:
-    """Return the part of a line that tells failures of one cause apart: none for a known cause without a stack."""
+    """Return the part of a line that distinguishes failures of one cause; "" for a known cause without a stack."""
     hit = decided.cause
     if hit is not None and hit.pattern.role is Role.CAUSE and not hit.fields.get("frame"):
         return ""

@@ -93,7 +93,9 @@ def _suspects(verdict: Verdict) -> list[Blamed]:
 
 def _open_blamed(failures: Sequence[Failure]) -> dict[Blamed, FailureGroup]:
     """Return the open groups of the hosts and releases of these failures."""
-    suspects = {suspect for failure in failures for suspect in _suspects(failure.verdict)}
+    suspects: set[Blamed] = set()
+    for failure in failures:
+        suspects.update(_suspects(failure.verdict))
     if not suspects:
         return {}
 

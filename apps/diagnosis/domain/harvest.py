@@ -130,7 +130,7 @@ def _harvest(claimed: Sequence[LogHarvest], at: datetime) -> dict[int, HarvestSt
 
 
 def _held(claimed: Iterable[LogHarvest]) -> QuerySet[LogHarvest]:
-    """Return those of harvests claimed together that nobody queued or claimed again meanwhile."""
+    """Return the harvests claimed together that have not been queued or claimed again meanwhile."""
     rows = list(claimed)
     return LogHarvest.objects.filter(
         pk__in=[row.pk for row in rows], state=HarvestState.RUNNING, due_at__in={row.due_at for row in rows}
@@ -211,7 +211,7 @@ def _write(outcomes: Sequence[Outcome], at: datetime) -> None:
 
 
 def survey_log(*, harvest: LogHarvest, at: datetime) -> bool:
-    """Look through all of the large logs of a finished harvest, and decide again; tell whether that was done."""
+    """Survey the large logs of a finished harvest completely and decide again; return whether that was done."""
     outcome = analyse_whole(harvest, at) if harvest.state == HarvestState.DONE else None
     if outcome is None:
         return False

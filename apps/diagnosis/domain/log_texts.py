@@ -71,7 +71,8 @@ class LogText:
         """Return the start of a line by its number; None if it has no such line, or is too large to count."""
         if self.first_number is None or number < self.first_number:
             return None
-        left, position = number - self.first_number, self.begin
+        left = number - self.first_number
+        position = self.begin
         while position < min(self.end, self.begin + WHOLE_BYTES) and (data := self._read(position, position + _STEP)):
             line_ends = newlines(data)
             if line_ends >= left:

@@ -126,7 +126,8 @@ def _paths(archived: ArchivedJob, job_id: str, at: datetime) -> dict[str, str]:
     if log_url_of(archived.cluster):
         return {"problem": "Logs of this cluster are on a web server. They are read when the job ends."}
     try:
-        script, environment = read_blob(archived.script), _variables(read_blob(archived.environment))
+        script = read_blob(archived.script)
+        environment = _variables(read_blob(archived.environment))
     except DamagedContent as error:
         return {"problem": f"The archived content {error}."}
     record = record_of(_as_job(archived, job_id, at, environment))
@@ -137,7 +138,9 @@ def _paths(archived: ArchivedJob, job_id: str, at: datetime) -> dict[str, str]:
     if log_paths is None:
         return {"problem": "The scheduler does not know yet where this job writes its log."}
     paths = {Stream.STDOUT.value: str(log_paths.stdout)}
-    return paths if log_paths.stderr == log_paths.stdout else paths | {Stream.STDERR.value: str(log_paths.stderr)}
+    if log_paths.stderr != log_paths.stdout:
+        paths[Stream.STDERR.value] = str(log_paths.stderr)
+    return paths
 
 
 def _read(log: RunningLog, before: Seen | None) -> RunningLog:

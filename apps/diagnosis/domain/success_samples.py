@@ -1,4 +1,4 @@
-"""Sample the logs of successful jobs, and tell which lines of a failed one none of them has."""
+"""Sample the logs of successful jobs, and find the lines of a failed job that none of them has."""
 
 import logging
 import time
@@ -20,7 +20,7 @@ from apps.diagnosis.domain.log_access import locate_logs
 from apps.diagnosis.engine.base import Block, Reason
 from apps.diagnosis.engine.compressed import opened_text
 from apps.diagnosis.engine.diagnose import Diagnosis
-from apps.diagnosis.engine.novelty import Baseline, baseline_of, novel_lines, sample_of
+from apps.diagnosis.engine.novelty import Baseline, NovelLine, baseline_of, novel_lines, sample_of
 from apps.diagnosis.engine.secrets import starred_block
 from apps.diagnosis.engine.tail import LogError, read_back
 from apps.diagnosis.enums import Confidence, HarvestState, ReasonKind, Role, Stream
@@ -150,7 +150,9 @@ def with_novel_lines(diagnosis: Diagnosis, job: Job, blocks: Sequence[Block]) ->
     explained = verdict.confidence is Confidence.HIGH or (verdict.cause and verdict.confidence is not Confidence.LOW)
     if explained or job.state == JobState.COMPLETED or not blocks or (baseline := baseline_for(job)) is None:
         return diagnosis
-    lines = [(block.stream, line) for block in blocks for line in novel_lines(block, baseline, most=RANKED)]
+    lines: list[tuple[Stream, NovelLine]] = []
+    for block in blocks:
+        lines.extend((block.stream, line) for line in novel_lines(block, baseline, most=RANKED))
     consequences = {(hit.stream, hit.offset) for hit in diagnosis.hits if hit.pattern.role is Role.CONSEQUENCE}
     lines.sort(key=lambda line: ((line[0], line[1].offset) in consequences, not line[1].names_error))
     novel_line = lines[0][1].text if lines else ""

@@ -266,7 +266,8 @@ class Catalogue:
 
         A line counts if it matches by itself, and is not silenced by noise.
         """
-        regex, audible = self._regexes[index], index in self._quiet
+        regex = self._regexes[index]
+        audible = index in self._quiet
         lines: list[tuple[int, bytes, re2._Match]] = []
         for start, line in matching_lines(regex, chunk.text, begin):
             if not last and len(lines) == room:

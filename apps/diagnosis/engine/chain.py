@@ -106,19 +106,19 @@ def one_reading(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _adds(read: Hit, known: Sequence[Hit]) -> bool:
-    """Tell whether what the grammar read in a line says more than the catalogue's hits there."""
+    """Return whether what the grammar read in a line says more than the catalogue's hits there."""
     if any(hit.pattern.role is Role.NOISE for hit in known):
         return False
     return all(hit.pattern.category is Category.UNKNOWN or _knows_better(read, hit) for hit in known)
 
 
 def _is_known(hit: Hit) -> bool:
-    """Tell whether a hit is from a catalogue, not from the grammar, whose patterns have no regex of their own."""
+    """Return whether a hit is from a catalogue, not from the grammar, whose patterns have no regex of their own."""
     return bool(hit.pattern.regex)
 
 
 def _knows_better(read: Hit | None, known: Hit) -> bool:
-    """Tell whether the grammar read in a line, by what it is about, what a general pattern only guesses."""
+    """Return whether the grammar read in a line, by what it is about, what a general pattern only guesses."""
     if read is None or known.pattern.role is Role.CAUSE or known.pattern.id == "PY-NOMODULE":
         return False
     vague = read.pattern.role is Role.CONSEQUENCE or read.pattern.id.startswith("UNCAUGHT")
@@ -132,7 +132,8 @@ def _of_block(facts: JobFacts, hits: Sequence[Hit], block: Block) -> list[Hit]:
     if not failed:
         standing = _without_habits(standing, block)
     chain: list[Hit] = []
-    later, closed = len(block.data), False
+    later = len(block.data)
+    closed = False
     for hit in reversed(standing):
         begin = hit.offset - block.offset
         worked = _work_between(block, begin, later) >= (WORK_LINES if chain or _is_weak(hit) else LAST_LINES)
@@ -172,13 +173,13 @@ def masked(hit: Hit) -> str:
 
 
 def _is_failure(facts: JobFacts) -> bool:
-    """Tell whether the scheduler says that the job failed; without facts, the log has to show it."""
+    """Return whether the scheduler says that the job failed; without facts, the log has to show it."""
     ended_well = facts.state in {None, JobState.COMPLETED}
     return bool(facts.exit_code or facts.signal) or not ended_well
 
 
 def _is_strong(hit: Hit) -> bool:
-    """Tell whether an error ends a job wherever it stands: a cause, except of a service, which may be tried again."""
+    """Return whether an error ends a job wherever it is: a cause, except of a service, which may be retried."""
     return hit.pattern.role is Role.CAUSE and not _is_service(hit)
 
 
@@ -187,7 +188,7 @@ def _is_weak(hit: Hit) -> bool:
 
 
 def _speaks(hit: Hit) -> bool:
-    """Tell whether a hit says why a job failed. A removal from the queue does not: there may have been a reason."""
+    """Return whether a hit says why a job failed. A removal from the queue does not: there may have been a reason."""
     removed = hit.pattern.id == "CONDOR-RM-USER"
     return not removed and hit.pattern.role is not Role.CONSEQUENCE and hit.pattern.category is not Category.UNKNOWN
 
@@ -209,7 +210,7 @@ def _follows(hit: Hit, before: Sequence[Hit], chain: Sequence[Hit]) -> bool:
 
 
 def _is_of_an_earlier_job(hit: Hit, after: Sequence[Hit], block: Block) -> bool:
-    """Tell whether a job was cancelled and a later one wrote its traceback into the same file."""
+    """Return whether a job was cancelled and a later one wrote its traceback into the same file."""
     if hit.pattern.id != "SLURM-CANCELLED" or _TRACEBACK not in block.data[hit.offset - block.offset :]:
         return False
     return any(_speaks(other) and not _TERMINATED.search(other.text) for other in after)
@@ -230,7 +231,7 @@ def _not_recovered(hits: Sequence[Hit], block: Block) -> list[Hit]:
 
 
 def _recovered(hit: Hit, block: Block, *, other_failed: bool) -> bool:
-    """Tell whether the service of an error worked again."""
+    """Return whether the service of an error worked again."""
     begin = hit.offset - block.offset
     lines = block.data[begin : begin + 16 * 1024].split(b"\n", WORK_LINES)[:WORK_LINES]
     if _EXHAUSTED.search(hit.text.encode("latin-1", "replace")):
@@ -249,7 +250,7 @@ def _work_between(block: Block, begin: int, end: int) -> int:
 
 
 def _ended_well(block: Block, chain: Sequence[Hit]) -> bool:
-    """Tell whether the last lines after the last error say that the job succeeded, or just ended after weak errors."""
+    """Return whether the lines after the last error say that the job succeeded, or just ended after weak errors."""
     begin = max(chain[-1].offset - block.offset, len(block.data) - 4096)
     lines = [line for line in block.data[begin:].decode("utf-8", "replace").split("\n") if line.strip()]
     ending = [line for line in lines[1:][-12:] if not re.search(r"(?i)fail|error|abort", line)]

@@ -1,4 +1,4 @@
-"""Logs in chunks of whole lines, and the numbers of their lines, which are counted where somebody asks for them."""
+"""Logs in chunks of whole lines, and the numbers of their lines, which are counted only on request."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -107,7 +107,7 @@ def _ends(data: bytes, position: int) -> Iterator[int]:
 
 
 def _is_plain(data: bytes, bounds: list[int]) -> bool:
-    """Tell whether these chunks are whole lines without anything to clean: together they are what they are alone."""
+    """Return whether these chunks are whole lines without anything to clean, so that they can be joined."""
     inner = all(data[bound - 1] == _NEWLINE for bound in bounds[1:-1])
     return inner and is_clean(data, bounds[0], bounds[-1]) and not any(data.startswith(BOMS, at) for at in bounds[:-1])
 

@@ -35,7 +35,7 @@ def with_events(facts: JobFacts, blocks: Sequence[Block]) -> JobFacts:
 
 
 def has_events(data: bytes) -> bool:
-    """Tell at once of most logs that they are no event log."""
+    """Return whether a log may be an event log; false at once for most logs."""
     return data.find(_EVENT_END, max(0, len(data) - _LAST_EVENT_BYTES)) >= 0
 
 

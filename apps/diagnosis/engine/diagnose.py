@@ -61,8 +61,10 @@ def diagnose(
     A classifier that raises is logged and named in the reasons; the others still count.
     """
     facts = with_events(facts, blocks)
-    findings = [_classify(name, classifiers[name], facts, block) for block in blocks for name in sorted(classifiers)]
     surveys = surveys or {}
+    findings: list[Findings] = []
+    for block in blocks:
+        findings.extend(_classify(name, classifiers[name], facts, block) for name in sorted(classifiers))
 
     all_reasons = list(reasons)
     for finding in findings:

@@ -1,4 +1,4 @@
-"""Which of many expressions match a text: RE2 tells it exactly; Hyperscan, where installed, several times as fast.
+"""Find which of many expressions match a text: exactly by RE2, several times as fast by Hyperscan, if installed.
 
 Hyperscan reads expressions as PCRE does. It is asked only for those that mean the same, or match more, there than in
 RE2, and RE2 has the last word on what it finds.

@@ -75,7 +75,7 @@ class Baseline:
     counts: "npt.NDArray[np.int64]"
 
     def knows(self, template: int) -> bool:
-        """Tell whether any of the logs has a template; lines without words are known."""
+        """Return whether any of the logs has a template; lines without words are known."""
         import numpy as np
 
         at = int(np.searchsorted(self.hashes, np.uint64(template)))

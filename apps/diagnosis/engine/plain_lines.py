@@ -72,12 +72,12 @@ def clean(data: bytes) -> bytes:
 
 
 def is_clean(data: bytes, begin: int, end: int) -> bool:
-    """Tell of a part of a log whether `clean` has nothing to do there; byte order marks aside."""
+    """Return whether `clean` would change nothing in a part of a log, except byte order marks."""
     return all(data.find(control, begin, end) < 0 for control in (b"\x00", b"\x1b", b"\r"))
 
 
 def is_binary(data: bytes) -> bool:
-    """Tell whether a sample of a log is not text: control characters are a tenth of it."""
+    """Return whether a sample of a log is not text: control characters are a tenth of it."""
     sample = clean(data)
     return len(sample.translate(None, _CONTROL)) < 0.9 * len(sample)
 

@@ -26,7 +26,7 @@ def starred(data: bytes) -> bytes:
 
 
 def starred_part(descriptor: int, data: bytes, offset: int) -> bytes:
-    """Return a part of a log starred. What stands around it in the file tells whether it begins or ends in a secret."""
+    """Return a part of a log starred. The bytes around it show whether it begins or ends within a secret."""
     begin = max(0, offset - CONTEXT_BYTES)
     before = os.pread(descriptor, offset - begin, begin)
     after = os.pread(descriptor, CONTEXT_BYTES, offset + len(data))

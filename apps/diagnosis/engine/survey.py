@@ -20,14 +20,14 @@ BUDGET_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Known errors before the end of a log, how many bytes of it were looked at, and how many lines those have."""
+    """Known errors before the end of a log, how many bytes of it were searched, and how many lines these have."""
 
     hits: tuple[Hit, ...] = ()
     read_bytes: int = 0
     lines: int = 0
 
     def reaches(self, end: Block) -> bool:
-        """Tell whether nothing is left between what was looked at and the end of the log."""
+        """Return whether no bytes remain between the searched part and the block at the end of the log."""
         return end.begin + self.read_bytes >= end.offset
 
     def numbered(self, end: Block) -> Block:

@@ -34,7 +34,7 @@ class LogMissing(LogError):
 
 
 class LogOverwritten(LogMissing):
-    """The file holds the log of another attempt of the job, or lines of several that cannot be told apart."""
+    """The file holds the log of another attempt of the job, or mixed lines of several attempts."""
 
 
 class LogRefused(LogError):

@@ -67,8 +67,11 @@ def _python(lines: Sequence[str], row: int) -> Trace:
     """Read Python's traceback, also chained, indented, or with a logger's prefix before each line."""
     messages: list[Message] = []
     prefix = lines[row].index(_PYTHON)
-    indent = len(lines[row]) - len(lines[row].lstrip()) if not lines[row][:prefix].strip() else None
-    frame, end = "", row + 1
+    has_prefix = lines[row][:prefix].strip() != ""
+    indent = None if has_prefix else len(lines[row]) - len(lines[row].lstrip())
+
+    frame = ""
+    end = row + 1
     while end < min(len(lines), row + TRACE_LINES):
         text = lines[end]
         source_line = _FRAME.search(text)
@@ -89,7 +92,8 @@ def _python(lines: Sequence[str], row: int) -> Trace:
             if following is None:
                 end += 1
                 break
-            end, frame = following + 1, ""
+            end = following + 1
+            frame = ""
             continue
         end += 1
     return Trace(end, tuple(messages))

@@ -211,7 +211,12 @@ def _further_hits(decision: Candidate, ranked: Sequence[Hit]) -> list[Hit]:
     places = []
     for hit in ranked:
         kind = hit.pattern.id
-        place = 0 if kind not in kinds else 1 if hit is lasts[kind] else 2
+        if kind not in kinds:
+            place = 0
+        elif hit is lasts[kind]:
+            place = 1
+        else:
+            place = 2
         places.append((WEIGHT[hit.pattern.role], place, hit.offset))
         kinds.add(kind)
     seen = {masked(hit) for hit in shown}

@@ -1,4 +1,4 @@
-"""Templates of the logs of successful jobs, which tell what is new in the log of a failed one."""
+"""Templates of the logs of successful jobs, which show what is new in the log of a failed job."""
 
 from django.db import models
 

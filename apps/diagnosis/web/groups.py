@@ -155,7 +155,9 @@ def _page(request: AuthenticatedRequest, group: FailureGroup, form: GroupForm | 
         "form": form or GroupForm(initial=_initial(group, request.user)),
         "moves": _moves(group),
     }
-    status = (400 if form.errors else 409) if form else 200
+    status = 200
+    if form:
+        status = 400 if form.errors else 409
     return render(request, "diagnosis/group.html", context, status=status)
 
 
@@ -243,7 +245,9 @@ def _do(group: FailureGroup, form: GroupForm, user: User) -> None:
     action = data["do"]
     text = data["text"]
     seen_at = data["seen_at"]
-    owner = (data["owner"] or user.username) if action == "assign" else form.typed("owner")
+    owner = form.typed("owner")
+    if action == "assign":
+        owner = data["owner"] or user.username
     days = data["days"] if action == "muted" else form.typed("days")
 
     if owner:

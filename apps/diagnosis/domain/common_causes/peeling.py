@@ -169,7 +169,8 @@ def _strongest(pairs: Mapping[str, _Pairs], stage_of: Codes, limit: float) -> Fo
             power = power * parts.failing_share()
             value = int(np.argmax(power))
             if power[value] > strength:
-                best, strength = _cause(name, value, parts, result), float(power[value])
+                best = _cause(name, value, parts, result)
+                strength = float(power[value])
     return best
 
 

@@ -189,8 +189,10 @@ def _group(
     for scope, key in scopes:
         usual = baselines.get(key)
         if usual and usual.jobs >= FEWEST:
-            group.baseline, group.clumping = scope, usual.clumping
-            group.baseline_jobs, group.baseline_failed = usual.jobs, usual.failed
+            group.baseline = scope
+            group.clumping = usual.clumping
+            group.baseline_jobs = usual.jobs
+            group.baseline_failed = usual.failed
             break
     return group
 

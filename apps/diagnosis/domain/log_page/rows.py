@@ -149,7 +149,7 @@ class Events:
 
 
 def shown_rows(lines: Sequence[RawLine], events: Events, *, only: Level | None, debug: bool) -> list[bool]:
-    """Tell for each line whether it is shown. `only` errors, or warnings too; `debug` lines only if wanted."""
+    """Return for each line whether it is shown. `only` errors, or warnings too; `debug` lines only on request."""
     if only is not None:
         levels = {"error"} if only == "error" else {"error", "warning"}
         return [events.levels.get(line.offset) in levels or _is_wanted(line, events) for line in lines]
@@ -174,7 +174,7 @@ def shown_rows(lines: Sequence[RawLine], events: Events, *, only: Level | None, 
 
 
 def _is_repeated(key: bytes, seen: Counter[bytes], counts: Counter[bytes]) -> bool:
-    """Count a line as seen, and tell whether it is neither the first nor the last of many."""
+    """Count a line as seen, and return whether it is neither the first nor the last of many."""
     seen[key] += 1
     return counts[key] > REPEATS and 1 < seen[key] < counts[key]
 
@@ -198,7 +198,7 @@ def _around_chosen(lines: Sequence[RawLine], events: Events) -> range:
 
 
 def _is_wanted(line: RawLine, events: Events) -> bool:
-    """Tell whether a line is shown whatever its level: it has a known error, what was searched for, or was chosen."""
+    """Return whether a line is shown whatever its level: it has a known error, what was searched for, or was chosen."""
     return line.offset in events.marks or line.offset in events.found or _is_chosen(line, events)
 
 
