@@ -98,9 +98,7 @@ def store_phases(
             done.new += 1
             ended.add(fields["ended_at"])
         elif row.ended_at is None and fields["ended_at"] is not None:
-            for name, value in fields.items():
-                setattr(row, name, value)
-            row.save(update_fields=list(fields))
+            _update(row, fields)
             done.changed += 1
             ended.add(fields["ended_at"])
         else:
@@ -112,6 +110,12 @@ def store_phases(
     if cpu_model and done.new:
         correct_cpu_model(phase=max(known.values(), key=lambda row: row.pk))
     return done
+
+
+def _update(row: JobPhase, fields: Mapping[str, Any]) -> None:
+    for name, value in fields.items():
+        setattr(row, name, value)
+    row.save(update_fields=list(fields))
 
 
 def _check_token(token: PhaseToken, job_id: str) -> None:
