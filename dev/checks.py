@@ -24,12 +24,17 @@ CHECKS: dict[str, list[str | Path]] = {
     "ruff": [BINARIES / "ruff", "check", "--quiet", "."],
     "format": [BINARIES / "ruff", "format", "--quiet", "--check", "."],
     "imports": [BINARIES / "lint-imports", "--no-cache"],
+    "plain": [sys.executable, "-m", "dev.plain"],
     "templates": [BINARIES / "djlint", "--lint", "--quiet", "templates"],
     "deploy": [*MANAGE, "check", "--deploy", "--fail-level", "WARNING"],
     "migrations": [*MANAGE, "makemigrations", "--check", "--dry-run"],
     "vulnerabilities": [sys.executable, "-m", "dev.audit"],
     "types": [BINARIES / "mypy", "apps", "opsportal", "dev", "clients/opsctl/opsctl"],
 }
+
+
+#: What these print in their only line, after their name, is shown even if they pass.
+_SPEAKING = ("plain", "vulnerabilities")
 
 
 def run_checks(names: Sequence[str] = tuple(CHECKS), *, tell: Callable[[str], object] = say) -> list[str]:
@@ -46,9 +51,11 @@ def run_checks(names: Sequence[str] = tuple(CHECKS), *, tell: Callable[[str], ob
     failed = []
     for name, process in running.items():
         output, _ = process.communicate(timeout=600)
-        verdict = f"failed:\n{output.rstrip()}" if process.returncode else "passed"
-        if not process.returncode and "skipped" in output:
-            verdict = output.strip().partition(": ")[2] or output.strip()
+        verdict = "passed"
+        if process.returncode:
+            verdict = f"failed:\n{output.rstrip()}"
+        elif name in _SPEAKING:
+            verdict = output.strip().partition(": ")[2]
         tell(f"check {name} {verdict}")
         failed += [name] if process.returncode else []
     tell(f"checks took {time.monotonic() - began:.1f} s")

@@ -1,0 +1,111 @@
+"""How plainly the code is written: what is packed into a line, per 1,000 lines, and variables that say nothing.
+
+`python -m dev.plain` prints the counts, and fails above the limits.
+"""
+
+import ast
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from dev.messages import say
+from dev.processes import ROOT
+
+FOLDERS = ("apps", "opsportal")
+#: Names that fit everything and say nothing.
+VAGUE_NAMES = frozenset({"found", "one", "each", "wanted", "given", "words"})
+#: At most so many per 1,000 lines. They only ever go down: to 20, 0, 14, 6 and 0.
+MOST_PER_1000_LINES = {
+    "comprehensions": 31.7,
+    "nested comprehensions": 1.8,
+    "conditional expressions": 22.3,
+    "tuple assignments": 11.2,
+    "lines over 100 columns": 74.9,
+}
+MOST_VAGUE_NAMES = 222
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def count_packed(source: str) -> Counter[str]:
+    """Count what the limits are for in the source of a module."""
+    counts: Counter[str] = Counter()
+    for line in source.splitlines():
+        if len(line) > 100:
+            counts["lines over 100 columns"] += 1
+
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, _COMPREHENSIONS):
+            counts["comprehensions"] += 1
+            if len(node.generators) > 1 or _holds_comprehension(node):
+                counts["nested comprehensions"] += 1
+        elif isinstance(node, ast.IfExp):
+            counts["conditional expressions"] += 1
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            counts["tuple assignments"] += 1
+    return counts
+
+
+def _holds_comprehension(comprehension: ast.AST) -> bool:
+    inner = (node for node in ast.walk(comprehension) if node is not comprehension)
+    return any(isinstance(node, _COMPREHENSIONS) for node in inner)
+
+
+def vague_names(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the name of each vague variable and parameter; attributes of classes are none."""
+    tree = ast.parse(source)
+    attributes = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            attributes |= {id(target) for statement in node.body for target in _targets_of(statement)}
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg) and node.arg in VAGUE_NAMES:
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and id(node) not in attributes:
+            if isinstance(node.ctx, ast.Store) and node.id in VAGUE_NAMES:
+                yield node.lineno, node.id
+
+
+def _targets_of(statement: ast.stmt) -> list[ast.expr]:
+    if isinstance(statement, ast.Assign):
+        return statement.targets
+    if isinstance(statement, ast.AnnAssign):
+        return [statement.target]
+    return []
+
+
+def modules(folders: Iterable[str] = FOLDERS) -> Iterator[Path]:
+    """Yield the modules that are judged; migrations are generated."""
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if "migrations" not in path.parts:
+                yield path
+
+
+def main() -> int:
+    lines = 0
+    counts: Counter[str] = Counter()
+    vague: list[str] = []
+    for path in modules():
+        source = path.read_text()
+        lines += source.count("\n")
+        counts += count_packed(source)
+        vague += [f"{path.relative_to(ROOT)}:{line}: {name}" for line, name in vague_names(source)]
+
+    per_1000_lines = {name: counts[name] * 1000 / lines for name in MOST_PER_1000_LINES}
+    too_many = [name for name, most in MOST_PER_1000_LINES.items() if per_1000_lines[name] > most]
+    listed = ", ".join(
+        f"{name} {per_1000_lines[name]:.1f} (at most {most})" for name, most in MOST_PER_1000_LINES.items()
+    )
+    say(f"plain: per 1,000 lines {listed}; {len(vague)} vague names (at most {MOST_VAGUE_NAMES})")
+    if len(vague) > MOST_VAGUE_NAMES:
+        too_many += vague
+    for what in too_many:
+        say(f"too many: {what}")
+    return int(bool(too_many))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
