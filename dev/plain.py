@@ -61,11 +61,14 @@ def vague_names(source: str) -> Iterator[tuple[int, str]]:
             attributes |= {id(target) for statement in node.body for target in _targets_of(statement)}
 
     for node in ast.walk(tree):
-        if isinstance(node, ast.arg) and node.arg in VAGUE_NAMES:
-            yield node.lineno, node.arg
-        elif isinstance(node, ast.Name) and id(node) not in attributes:
-            if isinstance(node.ctx, ast.Store) and node.id in VAGUE_NAMES:
-                yield node.lineno, node.id
+        if isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in attributes:
+            name = node.id
+        else:
+            continue
+        if name in VAGUE_NAMES:
+            yield node.lineno, name
 
 
 def _targets_of(statement: ast.stmt) -> list[ast.expr]:
