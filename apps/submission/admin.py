@@ -23,7 +23,9 @@ class AssignmentAdmin(ReadOnlyAdmin):
 
 
 class SendAgain(ReasonAction):
-    name, label, words = "send_again", "Submit again", "it is submitted again unchanged."
+    name = "send_again"
+    label = "Submit again"
+    outcome = "it is submitted again unchanged."
 
     def refusal(self, row: Submission, user: User) -> str:
         if row.state != SubmissionState.FAILED:

@@ -24,16 +24,21 @@ MOST_AT_ONCE = 100
 class ReasonAction:
     """A list action that shows its outcome, asks for a reason, then acts on each row."""
 
-    #: `extra` labels a second field of the form; `words` describe the outcome for a row.
-    name, label, extra, words = "", "", "", ""
+    name = ""
+    label = ""
+    #: The label of a second field of the form; empty if there is none.
+    extra = ""
+    #: What the action does to a row; shown before the user confirms it.
+    outcome = ""
     allowed_permissions = ("view",)
     do_not_call_in_templates = True
 
     def __init__(self) -> None:
-        self.__name__, self.short_description = self.name, f"{self.label}…"
+        self.__name__ = self.name
+        self.short_description = f"{self.label}…"
 
     def act(self, row: Any, *, by: User, at: datetime, reason: str, version: int | None, extra: str) -> str:
-        """Act on a row at the `version` shown and return the result in words. Raises a `DomainError`."""
+        """Act on a row at the `version` shown and return the result as text. Raises a `DomainError`."""
         raise NotImplementedError
 
     def refusal(self, row: Any, user: User) -> str:
@@ -43,7 +48,7 @@ class ReasonAction:
     def outlook(self, rows: Sequence[Any], user: User, at: datetime) -> list[tuple[bool, str]]:
         """Return for each row, in order, whether the action is possible and its outcome."""
         refusals = [self.refusal(row, user) for row in rows]
-        return [(not refusal, refusal or self.words) for refusal in refusals]
+        return [(not refusal, refusal or self.outcome) for refusal in refusals]
 
     def __call__(self, model_admin: ModelAdmin, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponse | None:
         """Return the page that asks for a reason or, once it is given, act and go back to the list."""

@@ -168,7 +168,9 @@ class OutputReportAdmin(_OfStage):
 
 
 class Lift(ReasonAction):
-    name, label, words = "lift", "Lift", "new jobs start again."
+    name = "lift"
+    label = "Lift"
+    outcome = "new jobs start again."
 
     def refusal(self, row: Hold, user: User) -> str:
         if row.lifted_at:
