@@ -1,4 +1,4 @@
-"""What happens to the jobs that the portal submits for requests."""
+"""Events of the jobs that the portal submits for requests."""
 
 from apps.core.domain.event_kinds import EventKind, declare
 

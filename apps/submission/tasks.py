@@ -37,11 +37,11 @@ def send_all() -> None:
 
 @shared_task(name="submission.release_retries")
 def release_retries() -> None:
-    """Release the next step of each batch of retries, and count what earlier ones came to."""
+    """Release the next step of each batch of retries, and count the outcomes of earlier steps."""
     for batch in batches_to_advance():
         try:
             advance_batch(batch=batch, at=timezone.now())
-        except Exception:  # one batch must not keep the others
+        except Exception:  # a failing batch must not stop the others
             log.exception("%s", batch)
 
 

@@ -44,13 +44,15 @@ class DebugRunViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiViewS
         return runs.select_related("request", "cluster", "retry_of").order_by("-pk")
 
     @command(DebugRunWriter, DebugRunReader, code=201)
-    def create(self, *, job: int, profile: str, by: User, **given: Any) -> Submission:
+    def create(self, *, job: int, profile: str, by: User, **fields: Any) -> Submission:
         """Submit a job of the portal again with the changes of a profile. For approvers and shifters."""
-        found = Job.objects.visible_to(by).select_related("cluster", "experiment").filter(pk=job).first()
-        if found is None:
+        original_job = Job.objects.visible_to(by).select_related("cluster", "experiment").filter(pk=job).first()
+        if original_job is None:
             raise InvalidFields({"job": ["Not found, or you do not have access."]})
-        known = {each.name: each for each in profiles_for(found)}
-        if profile and profile not in known:
-            raise InvalidFields({"profile": [f"Unknown. The profiles are: {', '.join(known)}."]})
-        chosen = known[profile] if profile else next(iter(known.values()))
-        return start_debug_run(job=found, profile=chosen, by=by, **given)
+
+        profiles = {available.name: available for available in profiles_for(original_job)}
+        if profile and profile not in profiles:
+            raise InvalidFields({"profile": [f"Unknown. The profiles are: {', '.join(profiles)}."]})
+
+        name = profile or next(iter(profiles))
+        return start_debug_run(job=original_job, profile=profiles[name], by=by, **fields)

@@ -139,13 +139,17 @@ class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiVie
     @one_at_a_time
     def dry_run(self, request: ApiRequest) -> Response:
         """Return what a batch would retry and what not, and why. Changes nothing."""
-        found = _dry_run(request)
+        dry_run = _dry_run(request)
+        left_out = {}
+        for reason, verdicts in dry_run.left_out.items():
+            left_out[reason] = [verdict.job_id for verdict in verdicts]
+
         return Response(
             {
-                "jobs": found.jobs,
-                "eligible": [one.verdict.job_id for one in found.eligible],
-                "core_seconds": found.core_seconds,
-                "left_out": {reason: [row.job_id for row in rows] for reason, rows in found.left_out.items()},
+                "jobs": dry_run.jobs,
+                "eligible": [candidate.verdict.job_id for candidate in dry_run.eligible],
+                "core_seconds": dry_run.core_seconds,
+                "left_out": left_out,
             }
         )
 
@@ -158,33 +162,33 @@ class RetryBatchViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, ApiVie
         return HttpResponse(content, content_type="application/x-tar")
 
     @command(BatchWriter, BatchReader, code=201, allowed=lambda user, _: may_hold_some(user))
-    def create(self, *, by: User, **given: Any) -> RetryBatch:
+    def create(self, *, by: User, **fields: Any) -> RetryBatch:
         """Retry all eligible jobs of a group, an incident, or one job. For approvers and shifters."""
-        source = _source(by, given)
-        values = {name: value for name, value in given.items() if name not in ("kind", "id")}
+        source = _source(by, fields)
+        values = {name: value for name, value in fields.items() if name not in ("kind", "id")}
         return batches.plan_batch(source=source, by=by, **values)
 
     @command(BatchReasonWriter, BatchReader, allowed=batches.may_change)
-    def cancel(self, batch: RetryBatch, **given: Any) -> RetryBatch:
+    def cancel(self, batch: RetryBatch, **fields: Any) -> RetryBatch:
         """Cancel the jobs that are not released yet; released ones continue."""
-        batches.cancel_batch(batch=batch, **given)
+        batches.cancel_batch(batch=batch, **fields)
         return self.get_object()
 
     @command(BatchReasonWriter, BatchReader, allowed=batches.may_change)
-    def resume(self, batch: RetryBatch, **given: Any) -> RetryBatch:
+    def resume(self, batch: RetryBatch, **fields: Any) -> RetryBatch:
         """Go on with a batch that stopped because too many retries failed again."""
-        return batches.resume_batch(batch=batch, **given)
+        return batches.resume_batch(batch=batch, **fields)
 
 
 def _dry_run(request: ApiRequest) -> DryRun:
-    given = checked_data(SourceSerializer(data=request.query_params))
-    limits = Limits(given["attempts"], given["of_stage"])
-    source = _source(request.user, given)
+    parameters = checked_data(SourceSerializer(data=request.query_params))
+    limits = Limits(parameters["attempts"], parameters["of_stage"])
+    source = _source(request.user, parameters)
     return batches.dry_run(source=source, user=request.user, limits=limits, at=timezone.now())
 
 
-def _source(user: User, given: dict[str, Any]) -> Source:
+def _source(user: User, parameters: dict[str, Any]) -> Source:
     try:
-        return source_or_404(user, given["kind"], given["id"])
+        return source_or_404(user, parameters["kind"], parameters["id"])
     except Http404:
         raise InvalidFields({"id": ["Not found, or you do not have access."]}) from None

@@ -44,10 +44,10 @@ class SubmissionViewSet(OfRequests):
     serializer_class: Any = SubmissionReader
 
     def get_object(self) -> Request:
-        wanted = request_or_404(self.request.user, self.kwargs["key"])
+        production_request = request_or_404(self.request.user, self.kwargs["key"])
         if self.action != "retrieve":
-            check_may_submit(self.request.user, wanted)
-        return wanted
+            check_may_submit(self.request.user, production_request)
+        return production_request
 
     def answer(self, done: Request, reader: Any = None, code: int = 200) -> Response:
         """Answer with the submissions of the request."""
@@ -60,52 +60,52 @@ class SubmissionViewSet(OfRequests):
         return self.answer(self.get_object())
 
     @command(AssignWriter, _LIST)
-    def assign(self, wanted: Request, *, begin: str | None, **given: Any) -> None:
+    def assign(self, production_request: Request, *, begin: str | None, **fields: Any) -> None:
         """Assign a request to a cluster, to which the portal submits its jobs; allowed for approvers and shifters."""
-        assignment.assign_request(request=wanted, verb=Verb(begin) if begin else None, **given)
+        assignment.assign_request(request=production_request, verb=Verb(begin) if begin else None, **fields)
 
     @command(RetryWriter, _LIST)
-    def retry(self, wanted: Request, **given: Any) -> None:
+    def retry(self, production_request: Request, **fields: Any) -> None:
         """Retry the failed jobs of a stage."""
-        assignment.retry_failed(request=wanted, **given)
+        assignment.retry_failed(request=production_request, **fields)
 
     @command(SendAgainWriter, _LIST)
-    def again(self, wanted: Request, *, number: int, **given: Any) -> None:
+    def again(self, production_request: Request, *, number: int, **fields: Any) -> None:
         """Submit again an array that the scheduler refused."""
-        submission = wanted.submissions.filter(number=number).first()
+        submission = production_request.submissions.filter(number=number).first()
         if submission is None:
             raise InvalidFields({"number": ["Unknown array of this request."]})
-        assignment.send_refused_again(submission=submission, **given)
+        assignment.send_refused_again(submission=submission, **fields)
 
     @command(AcceptWriter, _LIST)
-    def accept(self, wanted: Request, **given: Any) -> None:
+    def accept(self, production_request: Request, **fields: Any) -> None:
         """Continue without the jobs of a stage that did not complete; the request is then partially done."""
-        accept_stage(request=wanted, **given)
+        accept_stage(request=production_request, **fields)
 
     @command(AcceptWriter, _LIST, url_path="wait-again")
-    def wait_again(self, wanted: Request, **given: Any) -> None:
+    def wait_again(self, production_request: Request, **fields: Any) -> None:
         """Wait again for the missing jobs of a stage that was accepted as is."""
-        withdraw_acceptance(request=wanted, **given)
+        withdraw_acceptance(request=production_request, **fields)
 
     @command(LimitWriter, _LIST)
-    def limit(self, wanted: Request, **given: Any) -> None:
+    def limit(self, production_request: Request, **fields: Any) -> None:
         """Change the maximum number of queued and running jobs of a request."""
-        set_limit(request=wanted, **given)
+        set_limit(request=production_request, **fields)
 
     @command(IgnoreAdviceWriter, _LIST, url_path="ignore-advice")
-    def ignore_advice(self, wanted: Request, **given: Any) -> None:
+    def ignore_advice(self, production_request: Request, **fields: Any) -> None:
         """Submit the jobs of a request for some hours although the advice is not to."""
-        ignore_advice(request=wanted, **given)
+        ignore_advice(request=production_request, **fields)
 
     @command(FollowAdviceWriter, _LIST, url_path="follow-advice")
-    def follow_advice(self, wanted: Request, **given: Any) -> None:
+    def follow_advice(self, production_request: Request, **fields: Any) -> None:
         """Follow the advice on submissions again."""
-        follow_advice(request=wanted, **given)
+        follow_advice(request=production_request, **fields)
 
     @command(CancelWriter, _LIST)
-    def cancel(self, wanted: Request, **given: Any) -> None:
+    def cancel(self, production_request: Request, **fields: Any) -> None:
         """Cancel all submitted jobs of a request."""
-        assignment.cancel_sent(request=wanted, **given)
+        assignment.cancel_sent(request=production_request, **fields)
 
     @extend_schema(responses={(200, "application/x-tar"): OpenApiTypes.BINARY})
     @action(detail=True)

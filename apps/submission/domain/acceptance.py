@@ -1,4 +1,4 @@
-"""Continuing without failed jobs: what a stage lacks, what prevents its acceptance, and the decision."""
+"""Accept stages without their failed jobs: what is missing, what prevents it, and the decision."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,9 @@ class Shortfall:
     def events_missing(self) -> int | None:
         """Return the missing events by the share of missing jobs; None if unknown."""
         events = self.stage.events
-        return round(events * self.missing / self.asked) if events and self.asked else None
+        if not events or not self.asked:
+            return None
+        return round(events * self.missing / self.asked)
 
 
 def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
@@ -50,25 +52,38 @@ def shortfalls_of(request: Request, at: datetime) -> list[Shortfall]:
     standings = standings_of(request)
     if not any(standing.submissions for standing in standings):
         return _of_jobs(request, standings)
-    found: list[Shortfall] = []
-    by_file, before, complete = takes_files(request), 0, True
+
+    by_file = takes_files(request)
+    jobs_before = 0
     if by_file:
-        before = request.taken_files.values("job").distinct().count()
+        jobs_before = request.taken_files.values("job").distinct().count()
+
+    shortfalls: list[Shortfall] = []
+    are_previous_complete = True
     for standing in standings:
-        stage, completed = standing.stage, standing.completed
-        asked = before if by_file else stage.jobs or 0
-        obstacle = ""
-        if not complete:
+        stage = standing.stage
+        completed = standing.completed
+        asked = jobs_before if by_file else stage.jobs or 0
+        planned = _jobs_being_submitted(standing)
+        if not are_previous_complete:
             obstacle = "the previous stage still waits for jobs."
         elif by_file and not is_over(request, at):
             obstacle = f"new files are processed until {request.arguments['stop_on']}."
-        elif planned := sum(one.tasks for one in standing.submissions if one.state in _ON_ITS_WAY):
+        elif planned:
             obstacle = f"{planned:,} jobs are being submitted."
-        obstacle = obstacle or _obstacle(standing.running, asked, completed)
-        found.append(Shortfall(stage, asked, completed, obstacle, standing.acceptance))
-        complete = complete and (completed >= asked > 0 or standing.acceptance is not None)
-        before = completed
-    return found
+        else:
+            obstacle = _obstacle(standing.running, asked, completed)
+        shortfalls.append(Shortfall(stage, asked, completed, obstacle, standing.acceptance))
+
+        is_complete = completed >= asked > 0 or standing.acceptance is not None
+        are_previous_complete = are_previous_complete and is_complete
+        jobs_before = completed
+    return shortfalls
+
+
+def _jobs_being_submitted(standing: StageStanding) -> int:
+    """Return the number of jobs of a stage that are planned, but not yet in the scheduler."""
+    return sum(submission.tasks for submission in standing.submissions if submission.state in _ON_ITS_WAY)
 
 
 @transaction.atomic
@@ -78,31 +93,48 @@ def accept_stage(*, request: Request, position: int, by: User, at: datetime, rea
     Raises `NotAllowed`, `InvalidFields` for a missing reason, `InvalidTransition` with the obstacle.
     """
     request = locked(request)
-    one = next((one for one in shortfalls_of(request, at) if one.stage.position == position), None)
-    if one is None:
+    shortfalls = {shortfall.stage.position: shortfall for shortfall in shortfalls_of(request, at)}
+    shortfall = shortfalls.get(position)
+    if shortfall is None:
         raise InvalidTransition(f"{request} has no such stage.")
-    one.stage.request = request
-    if one.obstacle and one.acceptance is None and request.state == RequestState.RUNNING:
-        raise InvalidTransition(f"{request}: {one.stage.name} cannot be accepted as is: {one.obstacle}")
-    row = record_acceptance(stage=one.stage, asked=one.asked, completed=one.completed, by=by, at=at, reason=reason)
+    shortfall.stage.request = request
+    if shortfall.obstacle and shortfall.acceptance is None and request.state == RequestState.RUNNING:
+        raise InvalidTransition(f"{request}: {shortfall.stage.name} cannot be accepted as is: {shortfall.obstacle}")
+
+    acceptance = record_acceptance(
+        stage=shortfall.stage,
+        asked=shortfall.asked,
+        completed=shortfall.completed,
+        by=by,
+        at=at,
+        reason=reason,
+    )
     for cluster_id in Assignment.objects.filter(request=request).values_list("cluster_id", flat=True):
         enqueue("submission.send_to", cluster_id=cluster_id)
-    return row
+    return acceptance
 
 
 def _of_jobs(request: Request, standings: Sequence[StageStanding]) -> list[Shortfall]:
     """Return the shortfalls of stages whose jobs were submitted by hand, from totals and queues."""
-    waiting, sums, without = waiting_of(request), stage_sums([request])[request.pk], left_out([request])
-    found = []
+    waiting = waiting_of(request)
+    sums = stage_sums([request])[request.pk]
+    undelivered = left_out([request])
+
+    shortfalls = []
     for standing in standings:
         stage = standing.stage
-        name, asked = stage.name.casefold(), stage.jobs or 0
-        completed = sums.get(name, Sums()).completed - without.get((request.key, name), LeftOut()).completed
+        name = stage.name.casefold()
+        asked = stage.jobs or 0
+        without_output = undelivered.get((request.key, name), LeftOut()).completed
+        completed = sums.get(name, Sums()).completed - without_output
+
         unfinished = waiting.get(name, Waiting())
-        in_queue = unfinished.at_most(asked - completed).all if asked else unfinished.all
-        obstacle = _obstacle(in_queue, asked, max(0, completed))
-        found.append(Shortfall(stage, asked, max(0, completed), obstacle, standing.acceptance))
-    return found
+        if asked:
+            unfinished = unfinished.at_most(asked - completed)
+        completed = max(0, completed)
+        obstacle = _obstacle(unfinished.all, asked, completed)
+        shortfalls.append(Shortfall(stage, asked, completed, obstacle, standing.acceptance))
+    return shortfalls
 
 
 def _obstacle(in_queue: int, asked: int, completed: int) -> str:

@@ -1,4 +1,4 @@
-"""Submitting jobs of a request for some hours although the advice is not to, as a service is down or people say so."""
+"""Submit jobs of a request for some hours although a service is down or an announcement advises against it."""
 
 from datetime import datetime, timedelta
 
@@ -55,7 +55,7 @@ def follow_advice(*, request: Request, by: User, at: datetime, reason: str = "")
 
 
 def ignores_advice(request: Request, at: datetime) -> bool:
-    """Whether jobs of a request are submitted whatever the advice is."""
+    """Return whether jobs of a request are submitted whatever the advice is."""
     return request.ignores_advice_until is not None and request.ignores_advice_until > at
 
 

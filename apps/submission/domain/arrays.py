@@ -1,4 +1,4 @@
-"""Submission rows from stages, and batch jobs from submission rows."""
+"""Make submission rows from stages, and batch jobs from submission rows."""
 
 import hashlib
 import uuid
@@ -25,14 +25,18 @@ from apps.submission.models import Submission
 def plans_of(request: Request, *, test_events: int = 0, job: int = 0) -> list[StagePlan]:
     """Return the plan of each stage, or of its test with at most `test_events` events. Raises `InvalidFields`.
 
-    Those of a scan are for the point of `job`.
+    Plans of a scan are for the point of `job`.
     """
-    content, stages = content_of(request), range(len(request.stages.all()))
-    return [plan_stage(key=request.key, content=content, position=n, test_events=test_events, job=job) for n in stages]
+    content = content_of(request)
+    plans = []
+    for position in range(len(request.stages.all())):
+        plan = plan_stage(key=request.key, content=content, position=position, test_events=test_events, job=job)
+        plans.append(plan)
+    return plans
 
 
 def adapter_that_submits(cluster: Cluster) -> Submits:
-    """Raises `SchedulerError` if the adapter of the cluster cannot submit."""
+    """Return the adapter of a cluster. Raises `SchedulerError` if it cannot submit."""
     adapter = adapter_of(cluster)
     if not isinstance(adapter, Submits):
         raise SchedulerError(f"Jobs cannot be submitted to {cluster}: its adapter {cluster.scheduler} cannot submit.")
@@ -40,7 +44,7 @@ def adapter_that_submits(cluster: Cluster) -> Submits:
 
 
 def options_of(cluster: Cluster) -> SubmissionOptions:
-    """Raises `SchedulerError` for invalid options of the cluster."""
+    """Return the options of a cluster for submission. Raises `SchedulerError` if they are invalid."""
     try:
         return read_options(cluster.submission)
     except ValueError as error:
@@ -95,7 +99,7 @@ def new_submission(
 
 
 def batch_job(submission: Submission) -> BatchJob:
-    """Return the batch job of a row, with the options of the time when it was planned."""
+    """Return the batch job of a row, with the options from when it was planned."""
     return BatchJob(
         name=submission.name,
         script=submission.script,

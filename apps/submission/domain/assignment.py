@@ -1,4 +1,4 @@
-"""Choosing the cluster of a request, retrying failed jobs, cancelling submitted jobs."""
+"""Choose the cluster of a request, retry failed jobs, and cancel submitted jobs."""
 
 from datetime import datetime
 
@@ -106,18 +106,20 @@ def retry_failed(
     if request.state not in SENDABLE:
         raise InvalidTransition(f"{request} is “{request.get_state_display()}”: no jobs can be sent for it.")
     _check_not_accepted(request, position)
-    found: list[Submission] = []
+
+    retries: list[Submission] = []
     sent = request.submissions.filter(position=position, purpose=Purpose.PRODUCTION)
     for submission in sent.prefetch_related("retries").select_related():
         if indices := failed_of(submission, verdict=verdict):
             check_cluster(submission.cluster, request)
             retry = plan_retry(submission=submission, request=request, indices=indices, by=by, at=at, reason=reason)
-            found.append(retry)
-    if not found:
+            retries.append(retry)
+    if not retries:
         raise InvalidTransition(f"{request}: this stage has no failed jobs to retry.")
-    for cluster_id in {submission.cluster_id for submission in found}:
+
+    for cluster_id in {retry.cluster_id for retry in retries}:
         enqueue("submission.send_to", cluster_id=cluster_id)
-    return found
+    return retries
 
 
 @transaction.atomic
@@ -129,14 +131,15 @@ def cancel_sent(*, request: Request, by: User, at: datetime, reason: str) -> int
     check_may_submit(by, request)
     reason = checked_reason(reason)
     request = locked(request)
-    found = list(request.submissions.filter(cancellable()).select_related("cluster"))
-    if not found:
+    submissions = list(request.submissions.filter(cancellable()).select_related("cluster"))
+    if not submissions:
         raise InvalidTransition(f"{request} has no jobs in a scheduler.")
-    request.submissions.filter(pk__in=[submission.pk for submission in found]).update(cancel_asked_at=at)
-    jobs = sum(submission.tasks - submission.ended for submission in found)
-    data = {"jobs": jobs, "submissions": [submission.number for submission in found]}
+
+    request.submissions.filter(pk__in=[submission.pk for submission in submissions]).update(cancel_asked_at=at)
+    jobs = sum(submission.tasks - submission.ended for submission in submissions)
+    data = {"jobs": jobs, "submissions": [submission.number for submission in submissions]}
     publish(kind="submission.cancel_asked", target=request, by=by, at=at, reason=reason, data=data)
-    for cluster_id in {submission.cluster_id for submission in found}:
+    for cluster_id in {submission.cluster_id for submission in submissions}:
         enqueue("submission.send_to", cluster_id=cluster_id)
     return jobs
 

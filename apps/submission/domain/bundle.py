@@ -1,4 +1,4 @@
-"""The scripts of a request as one tar, to be submitted to a Slurm by hand."""
+"""The scripts of a request as one tar, to submit to Slurm by hand."""
 
 import shlex
 from datetime import datetime
@@ -38,32 +38,29 @@ def write_bundle(*, request: Request, at: datetime) -> bytes:
     files = {_script_name(plan): write_script(plan, first=None) for plan in plans}
     files["submit.sh"] = _submit_script(plans)
     files["README"] = _README.format(key=request.key, title=" ".join(request.title.split()))
-    members = (
-        TarMember(
-            f"{request.key}/{name}",
-            text.encode(),
-            mode=0o755 if name.endswith(".sh") else 0o644,
-            modified_at=int(at.timestamp()),
-        )
-        for name, text in files.items()
-    )
+
+    members = []
+    for name, text in files.items():
+        mode = 0o755 if name.endswith(".sh") else 0o644
+        members.append(TarMember(f"{request.key}/{name}", text.encode(), mode=mode, modified_at=int(at.timestamp())))
     return b"".join(write_tar(members))
 
 
 def _plans(request: Request) -> list[StagePlan]:
-    """Return the plan of each stage; of a scan, those of all its points."""
+    """Return the plan of each stage, or of each stage at each point of a scan."""
     content = content_of(request)
-    return [
-        plan_stage(
-            key=request.key, content=content, position=position, job=point * scan_of(content).jobs_each(stage.jobs)
-        )
-        for position, stage in enumerate(content.stages)
-        for point in range(scan_of(content).count)
-    ]
+    scan = scan_of(content)
+    plans = []
+    for position, stage in enumerate(content.stages):
+        for point in range(scan.count):
+            job = point * scan.jobs_each(stage.jobs)
+            plans.append(plan_stage(key=request.key, content=content, position=position, job=job))
+    return plans
 
 
 def _script_name(plan: StagePlan) -> str:
-    return f"stage-{plan.position + 1}{f'-point-{plan.point + 1}' if plan.points > 1 else ''}.sh"
+    point = f"-point-{plan.point + 1}" if plan.points > 1 else ""
+    return f"stage-{plan.position + 1}{point}.sh"
 
 
 def _submit_script(plans: list[StagePlan]) -> str:

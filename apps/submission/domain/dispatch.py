@@ -1,4 +1,4 @@
-"""Submitting arrays to schedulers exactly once: commit the intent, submit, store the outcome."""
+"""Submit arrays to schedulers exactly once: commit the intent, submit, store the outcome."""
 
 import logging
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ from apps.submission.models import Submission
 
 log = logging.getLogger(__name__)
 
-#: Lock of the one task that submits to a cluster.
+#: Only one task at a time submits to a cluster; it holds this lock.
 SENDING_LOCK = 4_716_005
 #: Beyond the time limit of a command, no submission can still be in progress.
 MARGIN = timedelta(seconds=60)
@@ -75,7 +75,7 @@ def claim_next(*, cluster: Cluster, at: datetime) -> Submission | None:
 
 
 def has_room(*, cluster: Cluster, at: datetime) -> bool:
-    """Whether another request can start on a cluster. Raises `SchedulerError` for invalid options."""
+    """Return whether another request can start on a cluster. Raises `SchedulerError` for invalid options."""
     submission, is_full = _first(cluster, at)
     return submission is None and not is_full
 
@@ -99,14 +99,14 @@ def _first(cluster: Cluster, at: datetime) -> tuple[Submission | None, bool]:
 
 
 def _has_room_of_its_own(submission: Submission, options: SubmissionOptions) -> bool:
-    """Whether the limits of its request and experiment allow a submission."""
+    """Return whether the limits of its request and experiment allow a submission."""
     request = submission.request
     assignment = getattr(request, "assignment", None)
     here = Submission.objects.filter(cluster=submission.cluster_id)
     limits = [(options.limit_of(request.experiment.key), here.filter(request__experiment=request.experiment_id))]
     if assignment and assignment.most_in_flight:
         if submission.tasks > assignment.most_in_flight:
-            return False  # it is cut first
+            return False  # the array is split first
         limits.append((assignment.most_in_flight, here.filter(request=request)))
     for limit, submissions in limits:
         there = in_flight(submissions)
@@ -121,7 +121,7 @@ def send(*, submission: Submission, at: datetime) -> Submission:
         spool_id = adapter_that_submits(submission.cluster).submit(batch_job(submission))
     except SubmissionRefused as error:
         return _note(submission, SubmissionState.FAILED, at, last_error=str(error))
-    except Exception as error:  # an adapter may raise anything; whether the job is there is asked for later
+    except Exception as error:  # an adapter may raise anything; the scheduler is asked later whether it has the job
         log.warning("submission %s: %s", submission, error)
         due_at = at + grace_of(submission.cluster)
         return _note(submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at)
@@ -135,7 +135,7 @@ def look_for_lost(*, cluster: Cluster, at: datetime) -> int:
         looked += 1
         try:
             spool_id = adapter_that_submits(cluster).find_submitted(submission.name)
-        except Exception as error:  # as long as nobody can say, it is not sent again
+        except Exception as error:  # while the state is unknown, the array is not submitted again
             due_at = at + timedelta(seconds=BACK_OFF_SECONDS[1])
             _note(submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at)
             continue
@@ -151,10 +151,11 @@ def look_for_lost(*, cluster: Cluster, at: datetime) -> int:
 
 @transaction.atomic
 def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
-    """Count the finished jobs of each submission, as far as they are collected."""
+    """Count the collected finished jobs of each submission."""
     unsettled = Submission.objects.filter(cluster=cluster, state=SubmissionState.SENT, settled_at=None)
     for submission in unsettled.select_for_update(of=("self",)).select_related("request", "cluster").defer("script"):
-        completed, failed = 0, []
+        completed = 0
+        failed = []
         for job_id, state, ended_at in jobs_of(submission).values_list("job_id", "state", "ended_at"):
             index = index_of(submission, job_id)
             comes_back = state in _MAY_COME_BACK and at - ended_at < _COMES_BACK_WITHIN
@@ -164,10 +165,12 @@ def refresh_progress(*, cluster: Cluster, at: datetime) -> None:
                 completed += 1
             else:
                 failed.append(index)
+
         ended = completed + len(failed)
         if (ended, completed) == (submission.ended, submission.completed) and ended < submission.tasks:
             continue
-        submission.ended, submission.completed = ended, completed
+        submission.ended = ended
+        submission.completed = completed
         submission.failed_indices = write_ranges(failed)
         submission.settled_at = at if ended >= submission.tasks else None
         submission.save(update_fields=["ended", "completed", "failed_indices", "settled_at"])
@@ -189,7 +192,8 @@ def _note(submission: Submission, state: SubmissionState, at: datetime, **change
             log.error("submission %s: job %s is one too many", submission, changes["spool_id"])
             publish_event("submission.one_too_many", current, at, spool_id=changes["spool_id"])
         return current
-    told = current.state != state or state == SubmissionState.SENT
+
+    is_news = current.state != state or state == SubmissionState.SENT
     if state == SubmissionState.SENT:
         changes["sent_at"] = current.sending_at
     if "last_error" in changes:
@@ -205,6 +209,6 @@ def _note(submission: Submission, state: SubmissionState, at: datetime, **change
             sent_at=current.sent_at,
             at=at,
         )
-    if told:
+    if is_news:
         publish_event(_OUTCOMES[state], current, at, error=current.last_error)
     return current

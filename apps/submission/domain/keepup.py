@@ -17,37 +17,40 @@ from apps.submission.models import Assignment, TakenFile
 
 log = logging.getLogger(__name__)
 
-PER_RUN, PER_N = "per run", "per N files"
+PER_RUN = "per run"
+PER_N = "per N files"
 
 
 def takes_files(request: Request) -> bool:
-    """Whether the jobs of a request are made of files as they arrive."""
+    """Return whether the jobs of a request are made of files as they arrive."""
     return workflow_of(request.workflow).takes_files
 
 
 def is_over(request: Request, at: datetime) -> bool:
-    """Whether the stop date has passed."""
+    """Return whether the stop date has passed."""
     stop_on = request.arguments.get("stop_on")
     return isinstance(stop_on, str) and stop_on < timezone.localdate(at).isoformat()
 
 
 def take_new_files(assignment: Assignment, *, first: int, most: int, at: datetime) -> int:
-    """If a look is due, group new files into at most `most` jobs from `first` on; return how many jobs.
+    """Group new files into at most `most` jobs from number `first` on, if a look is due; return how many jobs.
 
     Fails as a whole if a file is already taken. Raises `InvalidFields` if the files cannot be listed.
     """
-    request, cadence = assignment.request, _cadence(assignment.request)
+    request = assignment.request
+    cadence = _cadence(request)
     is_due = assignment.looked_at is None or assignment.looked_at + cadence <= at
     if is_over(request, at) or not is_due:
         return 0
+
     taken = set(TakenFile.objects.filter(request=request).values_list("name", flat=True))
     files = [file for file in listed_files(request) if file.name not in taken]
     groups = _cut(files, request.arguments, last=is_over(request, at + cadence))
-    TakenFile.objects.bulk_create(
-        TakenFile(request=request, name=name, job=first + n, taken_at=at)
-        for n, names in enumerate(groups[:most])
-        for name in names
-    )
+    newly_taken: list[TakenFile] = []
+    for job, names in enumerate(groups[:most], start=first):
+        newly_taken.extend(TakenFile(request=request, name=name, job=job, taken_at=at) for name in names)
+    TakenFile.objects.bulk_create(newly_taken)
+
     if len(groups) <= most:
         Assignment.objects.filter(pk=assignment.pk).update(looked_at=at)
         assignment.looked_at = at
@@ -60,11 +63,11 @@ def _cadence(request: Request) -> timedelta:
 
 def files_of_jobs(request: Request, jobs: Iterable[int]) -> Mapping[int, list[str]]:
     """Return the files of these jobs, by their numbers."""
-    found: dict[int, list[str]] = defaultdict(list)
+    names_by_job: dict[int, list[str]] = defaultdict(list)
     rows = TakenFile.objects.filter(request=request, job__in=list(jobs)).order_by("job", "pk")
     for job, name in rows.values_list("job", "name"):
-        found[job].append(name)
-    return found
+        names_by_job[job].append(name)
+    return names_by_job
 
 
 def listed_files(request: Request) -> list[DataFile]:
@@ -91,15 +94,22 @@ def listed_files(request: Request) -> list[DataFile]:
 
 def _cut(files: Sequence[DataFile], arguments: Mapping[str, object], *, last: bool) -> list[list[str]]:
     """Group files into jobs. An incomplete group of N waits for more files, except on the last look."""
-    split, size = arguments.get("split"), arguments.get("files_per_job")
+    split = arguments.get("split")
+    size = arguments.get("files_per_job")
     if split == PER_RUN:
         by_run: dict[object, list[str]] = defaultdict(list)
         for file in files:
-            by_run[file.name if file.run is None else file.run].append(file.name)
+            run = file.name if file.run is None else file.run
+            by_run[run].append(file.name)
         return list(by_run.values())
-    many = size if split == PER_N and isinstance(size, int) and size > 0 else 1
-    groups = [[file.name for file in files[n : n + many]] for n in range(0, len(files), many)]
-    return groups if last else [group for group in groups if len(group) == many]
+
+    if split != PER_N or not isinstance(size, int) or size <= 0:
+        size = 1
+    names = [file.name for file in files]
+    groups = [names[first : first + size] for first in range(0, len(names), size)]
+    if not last:
+        groups = [group for group in groups if len(group) == size]
+    return groups
 
 
 def files_note(assignment: Assignment | None) -> str:

@@ -1,4 +1,4 @@
-"""The limit of concurrent jobs of a request: changing it, and splitting planned arrays that exceed it."""
+"""Change the limit of concurrent jobs of a request, and split planned arrays that exceed it."""
 
 import logging
 from datetime import datetime
@@ -57,19 +57,22 @@ def set_limit(
         raise InvalidFields(problems)
     assignment = assignment_of(request)
     if assignment is None or request.state not in LIMITABLE:
+        without_cluster = "" if assignment else " and has no cluster"
         raise InvalidTransition(
-            f"{request} is “{request.get_state_display()}”{'' if assignment else ' and has no cluster'}:"
-            " it has no jobs to limit."
+            f"{request} is “{request.get_state_display()}”{without_cluster}: it has no jobs to limit."
         )
+
     before = assignment.most_in_flight
     if was is not None and was != (before or 0):
-        raise StaleState(f"The job limit was changed meanwhile to {_words(before)}. Nothing was overwritten.")
+        raise StaleState(f"The job limit was changed meanwhile to {_describe_limit(before)}. Nothing was overwritten.")
     if before == most_in_flight:
-        raise InvalidFields({"most_in_flight": [f"The limit is already {_words(before)}."]})
+        raise InvalidFields({"most_in_flight": [f"The limit is already {_describe_limit(before)}."]})
+
     assignment.most_in_flight = most_in_flight
     assignment.save(update_fields=["most_in_flight"])
     data = {"cluster": assignment.cluster.name, "old": before, "most_in_flight": most_in_flight}
-    old, new = _words(before), _words(most_in_flight)
+    old = _describe_limit(before)
+    new = _describe_limit(most_in_flight)
     publish(kind="submission.limit_set", target=request, by=by, at=at, old=old, new=new, reason=reason, data=data)
     enqueue("submission.send_to", cluster_id=assignment.cluster_id)
     return assignment
@@ -78,18 +81,24 @@ def set_limit(
 def cut_planned(*, cluster: Cluster, at: datetime) -> list[Submission]:
     """Split planned arrays that exceed the limit of their request; return the first parts.
 
-    The rest is split later, once no other part waits.
+    The second part is split later, once no other part waits.
     """
     planned = Submission.objects.filter(cluster=cluster, state=SubmissionState.PLANNED, request__state__in=SENDABLE)
     limit = F("request__assignment__most_in_flight")
     parts = planned.filter(request=OuterRef("request"), tasks__lte=limit)
     larger = planned.filter(~Exists(parts), tasks__gt=limit).order_by("request", "number").distinct("request")
-    return [cut for pk in larger.values_list("pk", flat=True) if (cut := _cut(pk, at)) is not None]
+
+    first_parts = []
+    for pk in larger.values_list("pk", flat=True):
+        first_part = _cut(pk, at)
+        if first_part is not None:
+            first_parts.append(first_part)
+    return first_parts
 
 
 @transaction.atomic
 def _cut(pk: int, at: datetime) -> Submission | None:
-    """Split one array in two; None if it was submitted or fits meanwhile, or its script cannot be written."""
+    """Split an array in two and return the first part; None if it is submitted, fits, or has no valid script."""
     request = locked(Submission.objects.select_related("request").get(pk=pk).request)
     rows = Submission.objects.select_for_update(of=("self",)).select_related("cluster", "retry_of")
     submission = rows.filter(pk=pk, state=SubmissionState.PLANNED).first()
@@ -119,5 +128,5 @@ def _jobs(submission: Submission, part: list[int]) -> dict[str, Any]:
     return {"indices": part} if submission.indices else {"first": part[0], "tasks": len(part)}
 
 
-def _words(limit: int | None) -> str:
+def _describe_limit(limit: int | None) -> str:
     return "no limit" if limit is None else f"{limit:,}"

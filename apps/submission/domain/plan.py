@@ -1,4 +1,4 @@
-"""Planning the next array of a request: its tests, then its stages."""
+"""Plan the next array of a request: its tests, then its stages."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -41,27 +41,35 @@ def plan_next(*, assignment: Assignment, at: datetime) -> Submission | None:
     assignment.request = request
     if request.state == RequestState.TESTING:
         return _plan_test(request, assignment, at)
-    return _plan_files(request, assignment, at) if takes_files(request) else _plan_stage(request, assignment, at)
+    if takes_files(request):
+        return _plan_files(request, assignment, at)
+    return _plan_stage(request, assignment, at)
 
 
 def _plan_stage(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
-    """Plan jobs of the first stage that has some at a point whose previous stage is complete.
+    """Plan jobs of the first stage that has unplanned jobs at a point whose previous stage is complete.
 
-    The points are those of a scan, each with an equal share of the jobs; any other request has one.
+    The points of a scan have equal shares of the jobs; a request without a scan has one point.
     """
     scan = read_scan(request.scan)
     ready: Sequence[int] = range(scan.count)
     for standing in standings_of(request):
-        stage, points, each = standing.stage, standing.points(scan), scan.jobs_each(standing.stage.jobs)
-        begun = [point for point in ready if points[point].planned < each]
-        if begun and not (standing.acceptance or standing.is_waiting or hold_of(request, stage)):
-            # No array has jobs of two points: its script is that of one.
-            first = begun[0] * each + points[begun[0]].planned
-            tasks = min(array_size(assignment, options_of(assignment.cluster)), (begun[0] + 1) * each - first)
-            return _plan(assignment, plans_of(request, job=first)[stage.position], at, first=first, tasks=tasks)
+        stage = standing.stage
+        points = standing.points(scan)
+        jobs_each = scan.jobs_each(stage.jobs)
+        unplanned = [point for point in ready if points[point].planned < jobs_each]
+        if unplanned and not (standing.acceptance or standing.is_waiting or hold_of(request, stage)):
+            point = unplanned[0]
+            first = point * jobs_each + points[point].planned
+            # The script of an array is for one point, so an array ends where the next point starts.
+            most = array_size(assignment, options_of(assignment.cluster))
+            tasks = min(most, (point + 1) * jobs_each - first)
+            plan = plans_of(request, job=first)[stage.position]
+            return _plan(assignment, plan, at, first=first, tasks=tasks)
+
         if not standing.is_located:  # the next stage reads its outputs from the catalogue
             return None
-        ready = [n for n in ready if standing.acceptance or points[n].completed >= each]
+        ready = [n for n in ready if standing.acceptance or points[n].completed >= jobs_each]
     return None
 
 
@@ -69,7 +77,9 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
     """Plan jobs of new files for the first stage, or of completed jobs of the previous stage for a later one."""
     mine: list[Submission] = []
     for standing in standings_of(request):
-        stage, previous, mine = standing.stage, mine, standing.submissions
+        stage = standing.stage
+        previous = mine
+        mine = standing.submissions
         if standing.acceptance or standing.is_waiting or hold_of(request, stage):
             continue
         most = array_size(assignment, options_of(assignment.cluster))
@@ -77,11 +87,23 @@ def _plan_files(request: Request, assignment: Assignment, at: datetime) -> Submi
             first = standing.first_free
             indices = list(range(first, first + take_new_files(assignment, first=first, most=most, at=at)))
         else:
-            there = {index for s in mine if s.retry_of_id is None for index in indices_of(s)}
-            indices = sorted({index for s in previous for index in completed_of(s)} - there)[:most]
+            indices = _indices_to_plan(mine, previous)[:most]
         if indices:
             return _plan(assignment, plans_of(request)[stage.position], at, indices=indices)
     return None
+
+
+def _indices_to_plan(mine: Sequence[Submission], previous: Sequence[Submission]) -> list[int]:
+    """Return the numbers of jobs that the previous stage completed and that are in no array of this stage."""
+    planned: set[int] = set()
+    for submission in mine:
+        if submission.retry_of_id is None:
+            planned.update(indices_of(submission))
+
+    completed: set[int] = set()
+    for submission in previous:
+        completed |= completed_of(submission)
+    return sorted(completed - planned)
 
 
 def _plan_test(request: Request, assignment: Assignment, at: datetime) -> Submission | None:
@@ -116,27 +138,34 @@ def plan_retry(
     *, submission: Submission, request: Request, indices: Sequence[int], by: Principal, at: datetime, reason: str
 ) -> Submission:
     """Plan these jobs of a submission again. Raises `InvalidFields` if the stage cannot run."""
-    plan, where = plans_of(request, job=submission.first)[submission.position], submission.cluster
-    retry = {"indices": indices, "retry_of": submission}
-    return plan_jobs(request=request, cluster=where, plan=plan, by=by, at=at, reason=reason, **retry)
+    return plan_jobs(
+        request=request,
+        cluster=submission.cluster,
+        plan=plans_of(request, job=submission.first)[submission.position],
+        by=by,
+        at=at,
+        reason=reason,
+        indices=indices,
+        retry_of=submission,
+    )
 
 
 def plan_jobs(
     *, request: Request, cluster: Cluster, plan: StagePlan, by: Principal, at: datetime, reason: str = "", **jobs: Any
 ) -> Submission:
     """Store the next array of a request, with jobs as for `new_submission`, and publish the event."""
-    made = new_submission(
+    submission = new_submission(
         request=request, cluster=cluster, plan=plan, number=next_number(request), by=by, at=at, **jobs
     )
-    made.save(force_insert=True)
+    submission.save(force_insert=True)
     data = {
-        "first": made.first,
-        "test": made.is_test,
-        "retry_of": made.retry_of.number if made.retry_of else None,
-        "script_sha256": made.script_sha256,
+        "first": submission.first,
+        "test": submission.is_test,
+        "retry_of": submission.retry_of.number if submission.retry_of else None,
+        "script_sha256": submission.script_sha256,
     }
-    publish_event("submission.planned", made, at, by=made.created_by, reason=reason, **data)
-    return made
+    publish_event("submission.planned", submission, at, by=submission.created_by, reason=reason, **data)
+    return submission
 
 
 def next_number(request: Request) -> int:
@@ -147,5 +176,5 @@ def next_number(request: Request) -> int:
 def locked(request: Request) -> Request:
     """Lock and re-read the request, so that only one process plans for it."""
     Request.objects.select_for_update().get(pk=request.pk)
-    found: Request = with_stages(Request.objects.filter(pk=request.pk)).get()
-    return found
+    locked_request: Request = with_stages(Request.objects.filter(pk=request.pk)).get()
+    return locked_request

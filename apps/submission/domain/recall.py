@@ -20,6 +20,11 @@ log = logging.getLogger(__name__)
 
 #: Jobs of requests in these states are cancelled.
 ENDED = frozenset({RequestState.CANCELLED, RequestState.SUPERSEDED})
+_EVENTS = {
+    "cancel": "submission.cancelled",
+    "hold": "submission.held",
+    "release": "submission.released",
+}
 
 
 def recall_sent(*, cluster: Cluster, at: datetime) -> int:
@@ -48,27 +53,31 @@ def _recall(submission: Submission, adapter: Submits, at: datetime) -> bool:
     is_closed = bool(submission.cancel_asked_at) or (submission.request.state in ENDED and not is_debug)
     stage = submission.request.stages.filter(position=submission.position).first()
     is_held = not is_closed and not is_debug and hold_of(submission.request, stage) is not None
+
+    changes: dict[str, datetime | None]
     if is_closed:
         adapter.cancel(submission.spool_id)
+        action = "cancel"
+        changes = {"cancelled_at": at}
     elif not isinstance(adapter, HoldsJobs) or is_held == bool(submission.held_at):
         return False
+    elif is_held:
+        adapter.hold(submission.spool_id)
+        action = "hold"
+        changes = {"held_at": at}
     else:
-        (adapter.hold if is_held else adapter.release)(submission.spool_id)
+        adapter.release(submission.spool_id)
+        action = "release"
+        changes = {"held_at": None}
+
     with transaction.atomic():
-        changes = {"cancelled_at": at} if is_closed else {"held_at": at if is_held else None}
         Submission.objects.filter(pk=submission.pk).update(**changes)
-        jobs = submission.tasks - submission.ended
-        publish_event(
-            "submission.cancelled" if is_closed else "submission.held" if is_held else "submission.released",
-            submission,
-            at,
-            jobs=jobs,
-        )
+        publish_event(_EVENTS[action], submission, at, jobs=submission.tasks - submission.ended)
     return True
 
 
 def holds_in_queue(cluster: Cluster) -> bool:
-    """Whether queued jobs can be held on this cluster."""
+    """Return whether queued jobs can be held on this cluster."""
     try:
         return isinstance(adapter_that_submits(cluster), HoldsJobs)
     except SchedulerError:
@@ -90,11 +99,11 @@ class Flight:
 
 def flight_of(request: Request) -> Flight:
     """Return the jobs of a request in schedulers, without those being cancelled."""
-    found = list(request.submissions.filter(cancellable()).select_related("cluster").defer("script"))
-    clusters = {submission.cluster for submission in found}
+    submissions = list(request.submissions.filter(cancellable()).select_related("cluster").defer("script"))
+    clusters = {submission.cluster for submission in submissions}
     return Flight(
-        jobs=sum(submission.tasks - submission.ended for submission in found),
+        jobs=sum(submission.tasks - submission.ended for submission in submissions),
         clusters=tuple(sorted(cluster.name for cluster in clusters)),
         can_hold=all(holds_in_queue(cluster) for cluster in clusters),
-        held=sum(submission.tasks - submission.ended for submission in found if submission.held_at),
+        held=sum(submission.tasks - submission.ended for submission in submissions if submission.held_at),
     )

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from string import Formatter
 from typing import Any
@@ -40,7 +40,7 @@ class StagePlan:
     jobs: int
     events: int
     first_seed: int
-    #: The point of a scan that it is for, from 0, and how many points share the jobs and events.
+    #: The point of a scan, from 0, and how many points share the jobs and events.
     point: int = 0
     points: int = 1
     memory_bytes: int
@@ -73,7 +73,9 @@ class Overlay:
         if self.most_events is not None:
             names = (JOB_VARIABLES["events_per_job"], JOB_VARIABLES["most_events"])
             lines += [f"export {name}={self.most_events}" for name in names]
-        return [*lines, *(["set -x"] if self.trace else [])]
+        if self.trace:
+            lines.append("set -x")
+        return lines
 
 
 def stage_in_environment(name: str, purpose: str) -> str:
@@ -96,7 +98,8 @@ def plan_stage(
     Raises `InvalidFields` with everything that prevents it.
     """
     purpose = Purpose.TEST if test_events else purpose
-    scan, whole = scan_of(content), content.stages[position]
+    scan = scan_of(content)
+    whole = content.stages[position]
     point = scan.point_of(job, whole.jobs)
     content = at_point(content, point)
     stage = content.stages[position]
@@ -107,20 +110,16 @@ def plan_stage(
     for name, text in texts.items():
         if "\0" in text:
             problems.append(f"{name} contains the character NUL.")
-    words = [_word(word, texts) for word in command]
-    problems += [
-        f"The word {plain[:80]!r} of the command would be taken as an option."
-        for word, plain in zip(command, (_plain(word, texts) for word in command), strict=True)
-        if plain.startswith("-") and not word.startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", plain)
-    ]
+    problems += _option_problems(command, texts)
     if problems:
         raise InvalidFields({f"stages.{position}": problems})
+
     seed = content.arguments.get("first_seed")
     return StagePlan(
         request_key=key,
         position=position,
         name=stage.name,
-        words=tuple(words),
+        words=tuple(_word(word, texts) for word in command),
         jobs=0 if by_file else whole.jobs or 0,
         events=0 if by_file else whole.events or 0,
         point=point.index if point else 0,
@@ -155,20 +154,29 @@ def write_script(
     Without `first` the script takes it as an argument. `files` are the files of each job, by its number; `overlay` is
     that of a debug re-run.
     """
-    variables = dict(plan.variables) | ({"OPSPORTAL_SUBMISSION": token} if token else {})
-    variables |= {"OPSPORTAL_TEST": "1"} if plan.test_events else {}
+    variables = dict(plan.variables)
+    if token:
+        variables["OPSPORTAL_SUBMISSION"] = token
+    if plan.test_events:
+        variables["OPSPORTAL_TEST"] = "1"
     exports = [f"export {name}={shlex.quote(text)}" for name, text in variables.items() if _VARIABLE.fullmatch(name)]
     if indices:
         index = [f"indices=({' '.join(map(str, indices))})", "index=${indices[$task]}"]
     else:
-        index = [f"first={'${1:-0}' if first is None else first}", "index=$((first + task))"]
+        first_text = "${1:-0}" if first is None else str(first)
+        index = [f"first={first_text}", "index=$((first + task))"]
+
     base, more = divmod(plan.events // plan.points, plan.jobs_each or 1)
     # Each point divides its own events among its own jobs.
     job = f"(index - {plan.point * plan.jobs_each})" if plan.point else "index"
     before = f"{plan.point * (plan.events // plan.points)} + " if plan.point else ""
     if plan.test_events:
-        base, more = min(base, plan.test_events) if base else plan.test_events, 0
+        base = min(base, plan.test_events) if base else plan.test_events
+        more = 0
     reads_all = (plan.reads_dataset or not plan.events) and not plan.test_events
+    most_events = "-1" if reads_all else "$OPSPORTAL_EVENTS_PER_JOB"
+    overlay = overlay or Overlay()
+    command = " ".join([*plan.words, *map(shlex.quote, overlay.arguments)])
     lines = [
         "#!/bin/bash",
         f"# Jobs of stage {plan.position + 1} of {plan.request_key}, written by opsportal.",
@@ -183,10 +191,10 @@ def write_script(
         f"export OPSPORTAL_FIRST_EVENT=$(({before}{job} * {base} + extra + 1))",
         f"export OPSPORTAL_EVENTS_PER_JOB=$(({base} + ({job} < {more})))",
         f"export OPSPORTAL_SEED=$(({plan.first_seed} + index))",
-        f"export OPSPORTAL_MOST_EVENTS={'-1' if reads_all else '$OPSPORTAL_EVENTS_PER_JOB'}",
+        f"export OPSPORTAL_MOST_EVENTS={most_events}",
         *_files(files or {}),
-        *(overlay.lines if overlay else ()),
-        f"exec -- {' '.join([*plan.words, *map(shlex.quote, overlay.arguments if overlay else ())])}",
+        *overlay.lines,
+        f"exec -- {command}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -208,13 +216,36 @@ def _files(files: Mapping[int, Sequence[str]]) -> list[str]:
 
 def _words_of(command: Command, texts: Mapping[str, str]) -> list[str]:
     """Return the words of a command, without groups that have an empty argument."""
-    words: list[str] = []
+    command_words: list[str] = []
     for part in command:
-        group = (part,) if isinstance(part, str) else part
-        names = {name for word in group for _, name, _, _ in Formatter().parse(word) if name}
-        if isinstance(part, str) or all(texts.get(name) for name in names - JOB_VARIABLES.keys() - {"files"}):
-            words += group
-    return words
+        if isinstance(part, str):
+            command_words.append(part)
+            continue
+        arguments = _placeholders(part) - JOB_VARIABLES.keys() - {"files"}
+        if all(texts.get(name) for name in arguments):
+            command_words += part
+    return command_words
+
+
+def _placeholders(command: Iterable[str]) -> set[str]:
+    """Return the names of the placeholders in the words of a command."""
+    names = set()
+    for word in command:
+        for _, name, _, _ in Formatter().parse(word):
+            if name:
+                names.add(name)
+    return names
+
+
+def _option_problems(command: Sequence[str], texts: Mapping[str, str]) -> list[str]:
+    """Return a problem for each word that becomes an option because of a text from the user."""
+    problems = []
+    for word in command:
+        plain = _plain(word, texts)
+        is_number = re.fullmatch(r"-\d+(\.\d+)?", plain) is not None
+        if plain.startswith("-") and not word.startswith("-") and not is_number:
+            problems.append(f"The word {plain[:80]!r} of the command would be taken as an option.")
+    return problems
 
 
 def _problems(stage: StageContent, command: Sequence[str], *, by_file: bool) -> list[str]:
@@ -225,10 +256,10 @@ def _problems(stage: StageContent, command: Sequence[str], *, by_file: bool) -> 
         problems.append("The number of jobs is missing.")
     if not stage.memory_bytes or not stage.wall_seconds:
         problems.append("Memory and wall time of a job are missing.")
-    used = {name for word in command for _, name, _, _ in Formatter().parse(word) if name}
-    if used & _OF_EVENTS and by_file:
+    uses_events = bool(_placeholders(command) & _OF_EVENTS)
+    if uses_events and by_file:
         problems.append("The number of events of a job is unknown for files as they arrive.")
-    elif used & _OF_EVENTS and (stage.events or 0) < (stage.jobs or 0):
+    elif uses_events and (stage.events or 0) < (stage.jobs or 0):
         problems.append("The stage has fewer events than jobs.")
     return problems
 
@@ -245,9 +276,11 @@ def _texts(key: str, content: RequestContent, position: int, purpose: Purpose) -
         texts["input_dataset"] = content.stages[position - 1].output_dataset
     suffix = _SUFFIXES[purpose]
     if purpose == Purpose.TEST:
-        made = {before.output_dataset for before in content.stages[:position]} - {""}
-        texts |= {"input_dataset": texts["input_dataset"] + suffix} if texts.get("input_dataset") in made else {}
-    texts |= {"output_dataset": texts["output_dataset"] + suffix} if texts.get("output_dataset") else {}
+        outputs = {previous.output_dataset for previous in content.stages[:position]} - {""}
+        if texts.get("input_dataset") in outputs:
+            texts["input_dataset"] += suffix
+    if texts.get("output_dataset"):
+        texts["output_dataset"] += suffix
     return texts | {"request": key, "stage": stage.name}
 
 
@@ -279,7 +312,8 @@ def _word(word: str, texts: Mapping[str, str]) -> str:
 
 def _plain(word: str, texts: Mapping[str, str]) -> str:
     """Return a word as the command will see it."""
-    return "".join(
-        literal + ("0" if name in JOB_VARIABLES else texts.get(name or "", ""))
-        for literal, name, _, _ in Formatter().parse(word)
-    )
+    parts = []
+    for literal, name, _, _ in Formatter().parse(word):
+        parts.append(literal)
+        parts.append("0" if name in JOB_VARIABLES else texts.get(name or "", ""))
+    return "".join(parts)

@@ -38,7 +38,10 @@ def start_next(*, cluster: Cluster, at: datetime) -> Request | None:
     `SchedulerError` for invalid options.
     """
     options = options_of(cluster)
-    return next((request for request in able_now(cluster, at) if _begin(request, cluster, options, at)), None)
+    for request in able_now(cluster, at):
+        if _begin(request, cluster, options, at):
+            return request
+    return None
 
 
 def able_now(cluster: Cluster, at: datetime) -> Iterator[Request]:
@@ -46,7 +49,9 @@ def able_now(cluster: Cluster, at: datetime) -> Iterator[Request]:
     options = options_of(cluster)
     if cluster.submits and options.automatic and has_room(cluster=cluster, at=at):
         now = outlook(at)
-        yield from (request for request in _candidates(cluster, options) if not obstacle(request, cluster, now))
+        for request in _candidates(cluster, options):
+            if not obstacle(request, cluster, now):
+                yield request
 
 
 def obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
@@ -81,12 +86,13 @@ def _candidates(cluster: Cluster, options: SubmissionOptions) -> Iterator[Reques
     held = experiments_on_hold()
     if None in held:
         return
-    found = with_stages(startable().filter(Q(assignment=None) | Q(assignment__cluster=cluster)))
-    found = found.exclude(experiment__in=held)
+    candidates = with_stages(startable().filter(Q(assignment=None) | Q(assignment__cluster=cluster)))
+    candidates = candidates.exclude(experiment__in=held)
     if options.experiments:
-        found = found.filter(experiment__key__in=options.experiments)
+        candidates = candidates.filter(experiment__key__in=options.experiments)
+
     full: dict[int, bool] = {}
-    for request in found.select_related("assignment")[:MOST_LOOKED_AT]:
+    for request in candidates.select_related("assignment")[:MOST_LOOKED_AT]:
         key = request.experiment_id
         if key not in full:
             here = Submission.objects.filter(cluster=cluster, request__experiment=key)
@@ -123,7 +129,8 @@ def begin_of(request: Request, at: datetime) -> Begin | None:
         return None
     chosen = assignment_of(request)
     clusters = [chosen.cluster] if chosen else list(Cluster.objects.filter(submits=True))
-    able, now = [], outlook(at)
+    now = outlook(at)
+    able = []
     for cluster in clusters:
         with suppress(SchedulerError):
             options = options_of(cluster)

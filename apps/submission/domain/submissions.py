@@ -1,4 +1,4 @@
-"""Reading submissions: the numbers of their jobs, jobs in flight, arrays by stage, failed jobs, and resource use."""
+"""Read submissions: the numbers of their jobs, jobs in flight, arrays by stage, failed jobs, and resource use."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -36,13 +36,17 @@ _WAITING = {SubmissionState.PLANNED, SubmissionState.FAILED}
 
 def write_ranges(numbers: Iterable[int]) -> str:
     """Write sorted unique numbers as ranges."""
-    parts: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in sorted(set(numbers)):
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
         else:
-            parts.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+            ranges.append([number, number])
+
+    parts = []
+    for first, last in ranges:
+        parts.append(str(first) if first == last else f"{first}-{last}")
+    return ",".join(parts)
 
 
 def read_ranges(text: str) -> Iterator[int]:
@@ -157,22 +161,22 @@ def completed_of(submission: Submission) -> set[int]:
     if not submission.completed:
         return set()
     done = jobs_of(submission).values_list("job_id", "state")
-    found = {index_of(submission, job_id) for job_id, state in done if state == JobState.COMPLETED}
-    return {index for index in found if index is not None}
+    indices = {index_of(submission, job_id) for job_id, state in done if state == JobState.COMPLETED}
+    return {index for index in indices if index is not None}
 
 
 def retried_jobs(submission: Submission) -> dict[int, Job]:
     """Return the collected jobs of a retry by the primary key of each job that they retry, also of earlier retries."""
     by_index = {index_of(submission, job.job_id): job for job in jobs_of(submission)}
-    found: dict[int, Job] = {}
+    retry_by_job: dict[int, Job] = {}
     earlier = submission.retry_of
     while earlier is not None:
         for pk, job_id in jobs_of(earlier).values_list("pk", "job_id"):
             index = index_of(earlier, job_id)
             if index is not None and index in by_index:
-                found[pk] = by_index[index]
+                retry_by_job[pk] = by_index[index]
         earlier = earlier.retry_of
-    return found
+    return retry_by_job
 
 
 def failed_of(submission: Submission, *, verdict: str = "") -> list[int]:
@@ -182,8 +186,8 @@ def failed_of(submission: Submission, *, verdict: str = "") -> list[int]:
         failed -= set(read_ranges(retry.indices))
     if verdict and failed:
         ids = jobs_of(submission).values("pk")
-        judged = Job.objects.filter(pk__in=ids, verdict__verdict=verdict).values_list("job_id", flat=True)
-        failed &= {index for job_id in judged if (index := index_of(submission, job_id)) is not None}
+        with_verdict = Job.objects.filter(pk__in=ids, verdict__verdict=verdict)
+        failed &= {index_of(submission, job_id) for job_id in with_verdict.values_list("job_id", flat=True)}
     return sorted(failed)
 
 
@@ -209,7 +213,7 @@ class StageStanding:
 
     @property
     def waits_to_be_located(self) -> bool:
-        """Whether its jobs are done but its outputs must still be located."""
+        """Return whether its jobs are done but its outputs must still be located."""
         is_done = self.acceptance is not None or self.completed >= (self.stage.jobs or 0) > 0
         return is_done and not self.is_located
 
@@ -220,42 +224,54 @@ class StageStanding:
 
     @property
     def sent(self) -> int:
-        return sum(s.tasks for s in self.submissions if s.state == SubmissionState.SENT and s.retry_of_id is None)
+        return sum(
+            submission.tasks
+            for submission in self.submissions
+            if submission.state == SubmissionState.SENT and submission.retry_of_id is None
+        )
 
     @property
     def completed(self) -> int:
-        return sum(s.completed for s in self.submissions)
+        return sum(submission.completed for submission in self.submissions)
 
     @property
     def running(self) -> int:
-        return sum(s.tasks - s.ended for s in self.submissions if s.state == SubmissionState.SENT)
+        return sum(
+            submission.tasks - submission.ended
+            for submission in self.submissions
+            if submission.state == SubmissionState.SENT
+        )
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an array is planned or refused."""
-        return any(s.state in _WAITING for s in self.submissions)
+        """Return whether an array is planned or refused."""
+        return any(submission.state in _WAITING for submission in self.submissions)
 
     @property
     def first_free(self) -> int:
         """Return the number of the first job in no array."""
-        return max((s.first + s.tasks for s in self.submissions if s.retry_of_id is None), default=0)
+        return max(
+            (submission.first + submission.tasks for submission in self.submissions if submission.retry_of_id is None),
+            default=0,
+        )
 
     def points(self, scan: Scan) -> list[PointStanding]:
-        """Return the standing of each point of a scan; of its only one without a scan."""
-        found = [PointStanding() for _ in range(scan.count)]
+        """Return the standing of each point of a scan; without a scan there is one point."""
+        points = [PointStanding() for _ in range(scan.count)]
         for submission in self.submissions:
-            point = found[min(submission.first // scan.jobs_each(self.stage.jobs), scan.count - 1)]
+            point = points[min(submission.first // scan.jobs_each(self.stage.jobs), scan.count - 1)]
             point.completed += submission.completed
-            point.planned += 0 if submission.retry_of_id else submission.tasks
-        return found
+            if submission.retry_of_id is None:
+                point.planned += submission.tasks
+        return points
 
     @property
     def to_retry(self) -> int:
         """Return the number of failed jobs to retry; none if the stage was accepted as is."""
         if self.acceptance is not None:
             return 0
-        failed = sum(s.ended - s.completed for s in self.submissions)
-        return failed - sum(s.tasks for s in self.submissions if s.retry_of_id)
+        failed = sum(submission.ended - submission.completed for submission in self.submissions)
+        return failed - sum(submission.tasks for submission in self.submissions if submission.retry_of_id)
 
 
 def standings_of(request: Request) -> list[StageStanding]:
@@ -280,41 +296,56 @@ def standings_of(request: Request) -> list[StageStanding]:
 
 def measure(standings: Iterable[StageStanding]) -> None:
     """Set the longest run time and peak memory of completed jobs of each stage, in one query."""
-    by_array = {(s.cluster_id, s.spool_id): (each, s) for each in standings for s in each.rows if s.spool_id}
+    by_array: dict[tuple[int, str], tuple[StageStanding, Submission]] = {}
+    for standing in standings:
+        for submission in standing.rows:
+            if submission.spool_id:
+                by_array[submission.cluster_id, submission.spool_id] = (standing, submission)
     if not by_array:
         return
-    since = min(s.sent_at for _, s in by_array.values() if s.sent_at) - SKEW
+
+    since = min(submission.sent_at for _, submission in by_array.values() if submission.sent_at) - SKEW
     jobs = Job.objects.filter(spool_id__in={spool for _, spool in by_array}, state=JobState.COMPLETED)
     sums = jobs.filter(submitted_at__gte=since).order_by().values_list("cluster_id", "spool_id")
     for cluster, spool_id, seconds, memory in sums.annotate(Max("wall_seconds"), Max("max_memory_bytes")):
         if (cluster, spool_id) in by_array:
-            one, _ = by_array[cluster, spool_id]
-            one.longest_seconds = max(one.longest_seconds or 0, seconds)
-            one.most_memory_bytes = max(filter(None, (one.most_memory_bytes, memory)), default=None)
+            standing, _ = by_array[cluster, spool_id]
+            standing.longest_seconds = max(standing.longest_seconds or 0, seconds)
+            standing.most_memory_bytes = max(filter(None, (standing.most_memory_bytes, memory)), default=None)
 
 
 def publish_event(
     kind: str, submission: Submission, at: datetime, *, by: Principal = PORTAL, reason: str = "", **data: Any
 ) -> None:
     """Publish an event of a submission in the timeline of its request."""
+    stage = submission.stage_name
+    if submission.purpose == Purpose.DEBUG:
+        stage += " (debug re-run)"
     about = {
         "submission": submission.number,
-        "stage": submission.stage_name + (" (debug re-run)" if submission.purpose == Purpose.DEBUG else ""),
+        "stage": stage,
         "cluster": submission.cluster.name,
         "tasks": submission.tasks,
         "attempt": submission.attempts,
         "spool_id": submission.spool_id,
     }
     publish(
-        kind=kind, target=submission.request, by=by, at=at, new=submission.state, reason=reason, data={**about, **data}
+        kind=kind,
+        target=submission.request,
+        by=by,
+        at=at,
+        new=submission.state,
+        reason=reason,
+        data={**about, **data},
     )
 
 
 def assignment_of(request: Request) -> Assignment | None:
-    found = Assignment.objects.filter(request=request).select_related("cluster").first()
-    if found is not None:
-        found.request = request  # keeps what was read along with it
-    return found
+    """Return the assignment of a request with its cluster; None if it has none."""
+    assignment = Assignment.objects.filter(request=request).select_related("cluster").first()
+    if assignment is not None:
+        assignment.request = request  # keeps the related rows that were read with it
+    return assignment
 
 
 def may_submit(user: User, request: Request) -> bool:
@@ -322,7 +353,7 @@ def may_submit(user: User, request: Request) -> bool:
 
 
 def may_submit_as_owner(user: User, experiment_id: int | None) -> bool:
-    """Whether a user may retry jobs of an experiment (None: of none) that the portal did not submit."""
+    """Return whether a user may retry jobs of an experiment (None: of none) that the portal did not submit."""
     scope = scope_of(user)
     return scope.has(Role.APPROVER, experiment_id) or scope.has(Role.SHIFTER, experiment_id)
 

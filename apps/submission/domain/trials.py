@@ -31,8 +31,8 @@ VERDICT_WITHIN = timedelta(minutes=15)
 def judge_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
     """Move requests whose tests on a cluster have finished; return those moved.
 
-    If all passed, production starts. A failure because of a service is tested again once that is up, as often as
-    failed jobs are retried. Any other failure puts the request on hold, with the verdict as reason.
+    If all passed, production starts. A test that failed because of a service is repeated once the service is up, as
+    often as failed jobs are retried. Any other failure puts the request on hold, with the verdict as reason.
     """
     moved = []
     now = outlook(at)
@@ -41,7 +41,7 @@ def judge_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
         try:
             if _judge(assignment, now, at):
                 moved.append(assignment.request)
-        except DomainError:  # somebody was faster
+        except DomainError:  # another process or user was faster
             continue
     return moved
 
@@ -57,14 +57,15 @@ def end_kept_up(*, cluster: Cluster, at: datetime) -> list[Request]:
                 if takes_files(request) and is_over(request, at) and _is_done(request):
                     make_move(verb=Verb.COMPLETE, request=request, by=PORTAL, at=at)
                     moved.append(request)
-        except DomainError:  # somebody was faster
+        except DomainError:  # another process or user was faster
             continue
     return moved
 
 
 def _is_done(request: Request) -> bool:
-    """Whether each stage has completed a job for all files, or for those that an accepted stage passed on."""
-    wanted, accepted = request.taken_files.values("job").distinct().count(), acceptances_of([request])
+    """Return whether each stage has completed a job for all files, or for those that an accepted stage passed on."""
+    expected = request.taken_files.values("job").distinct().count()
+    accepted = acceptances_of([request])
     sums = (
         request.submissions.filter(purpose=Purpose.PRODUCTION)
         .values("position")
@@ -72,11 +73,12 @@ def _is_done(request: Request) -> bool:
         .order_by()
     )
     done = {row["position"]: row["done"] for row in sums}
+
     for stage in request.stages.all():
         completed = done.get(stage.position) or 0
-        if completed < wanted and stage.pk not in accepted:
+        if completed < expected and stage.pk not in accepted:
             return False
-        wanted = min(wanted, completed)
+        expected = min(expected, completed)
     return True
 
 
@@ -85,15 +87,18 @@ def _judge(assignment: Assignment, now: Outlook, at: datetime) -> bool:
     request = locked(assignment.request)
     if request.state != RequestState.TESTING:
         return False
-    tests, stages = last_tests(request), list(request.stages.all())
-    for stage in stages:
+
+    tests = last_tests(request)
+    for stage in request.stages.all():
         test = tests.get(stage.position)
         if test is None or not test.settled_at or test.answered_at:
             return False
         if not test.completed:
             return _answer(request, test, now, at)
-    told = "; ".join(f"{test.stage_name}: {measured(test)}" for _, test in sorted(tests.items()))
-    make_move(verb=Verb.START, request=request, by=PORTAL, at=at, reason=f"The test passed. {told}"[:MAX_REASON])
+
+    measurements = "; ".join(f"{test.stage_name}: {measured(test)}" for _, test in sorted(tests.items()))
+    reason = f"The test passed. {measurements}"
+    make_move(verb=Verb.START, request=request, by=PORTAL, at=at, reason=reason[:MAX_REASON])
     return True
 
 
@@ -122,7 +127,7 @@ def verdict_of(test: Submission) -> Verdict | None:
 
 
 def measured(test: Submission) -> str:
-    """Return run time and memory of a test as text."""
+    """Return the run time and memory of a test as text."""
     job = jobs_of(test).first()
     if job is None:
         return "unknown"
@@ -155,6 +160,8 @@ def _result(test: Submission) -> Result:
     verdict = verdict_of(test)
     if verdict is None:
         return Result(test, "failed", "failed", "Waiting for the verdict." if not test.answered_at else "")
-    again = verdict.verdict == VerdictKind.SERVICE and not test.answered_at
-    words = f"{verdict.verdict} problem: {verdict.summary}"
-    return Result(test, "failed", "failed", f"{words} The test is repeated once the service is up." if again else words)
+
+    problem = f"{verdict.verdict} problem: {verdict.summary}"
+    if verdict.verdict == VerdictKind.SERVICE and not test.answered_at:
+        problem += " The test is repeated once the service is up."
+    return Result(test, "failed", "failed", problem)

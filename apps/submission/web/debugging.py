@@ -26,29 +26,35 @@ from apps.submission.web.forms import DebugForm
 def debug_run(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     """Show what a profile changes about a job; POST submits it, unless it only previews."""
     profiles = rerun.profiles_for(job)
-    form = DebugForm(profiles, request.POST if request.method == "POST" else request.GET or None)
+    data = request.POST if request.method == "POST" else request.GET or None
+    form = DebugForm(profiles, data)
     profile = _chosen(form, profiles)
     previews = request.POST.get("do") == "preview"
     if request.method == "POST" and not previews and form.is_valid():
         with show_errors(request, form):
             reason = form.cleaned_data["reason"]
-            made = rerun.start_debug_run(job=job, profile=profile, by=request.user, at=timezone.now(), reason=reason)
-            messages.success(request, f"Debug re-run {made} will be submitted in a moment.")
+            run = rerun.start_debug_run(job=job, profile=profile, by=request.user, at=timezone.now(), reason=reason)
+            messages.success(request, f"Debug re-run {run} will be submitted in a moment.")
             return redirect("submission:debug-run", pk=job.pk)
-    origin, archived = submission_of(job), archived_job_for(job)
+
+    origin = submission_of(job)
+    archived = archived_job_for(job)
+    can_download = archived is not None and not archived.open_conflict and sees_environment(request.user, archived)
     context = {
         "job": job,
         "form": form,
         "profile": profile,
         "runs": rerun.debug_runs_of(job),
         "origin": origin,
-        "has_bundle": archived is not None and not archived.open_conflict and sees_environment(request.user, archived),
+        "has_bundle": can_download,
         "archived": archived,
     }
     if origin and may_submit(request.user, origin.request):
         try:
-            found = rerun.preview(job=job, profile=profile, by=request.user, at=timezone.now())
-            context |= {"preview": found, "rows": found.rows if request.GET.get("all") == "1" else fold(found.rows)}
+            preview = rerun.preview(job=job, profile=profile, by=request.user, at=timezone.now())
+            shows_all = request.GET.get("all") == "1"
+            context["rows"] = preview.rows if shows_all else fold(preview.rows)
+            context["preview"] = preview
         except DomainError as error:
             context["obstacle"] = str(error)
     return render(request, "submission/debug_run.html", context, status=400 if form.errors else 200)
@@ -68,6 +74,6 @@ def bundle(request: AuthenticatedRequest, job: Job) -> HttpResponse:
 
 
 def _chosen(form: DebugForm, profiles: list[DebugProfile]) -> DebugProfile:
-    """Return the profile of the form, the first if none is chosen or it is unknown."""
+    """Return the profile chosen in the form; the first one if none or an unknown one is chosen."""
     name = form.cleaned_data["profile"] if form.is_valid() else None
-    return next((each for each in profiles if each.name == name), profiles[0])
+    return next((profile for profile in profiles if profile.name == name), profiles[0])

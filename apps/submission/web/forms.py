@@ -77,10 +77,11 @@ class DebugForm(forms.Form):
 
     def __init__(self, profiles: Sequence[DebugProfile], data: QueryDict | None = None) -> None:
         super().__init__(data, initial={"profile": profiles[0].name})
-        names = [
-            (each.name, f"{each.name} – {each.description}" if each.description else each.name) for each in profiles
-        ]
-        self.fields["profile"].choices = names  # type: ignore[attr-defined]
+        choices = []
+        for profile in profiles:
+            label = f"{profile.name} – {profile.description}" if profile.description else profile.name
+            choices.append((profile.name, label))
+        self.fields["profile"].choices = choices  # type: ignore[attr-defined]
 
 
 class AcceptForm(forms.Form):
@@ -108,7 +109,7 @@ class IgnoreAdviceForm(forms.Form):
 
 
 class FollowAdviceForm(forms.Form):
-    """Ends that."""
+    """Ends an exception from the advice."""
 
 
 class CancelForm(forms.Form):

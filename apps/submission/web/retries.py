@@ -34,7 +34,8 @@ from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER, BatchState, LeftOut, 
 from apps.submission.models import RetryBatch
 from apps.submission.web.forms import BatchForm, CancelBatchForm
 
-SHOWN, PAGE_SIZE = 100, 50
+SHOWN = 100
+PAGE_SIZE = 50
 ELIGIBLE = "eligible"
 
 
@@ -47,8 +48,8 @@ def source_or_404(user: User, kind: str, pk: int) -> Source:
     }
     if kind not in rows:
         raise Http404
-    found: Source = get_object_or_404(rows[kind], pk=pk)
-    return found
+    source: Source = get_object_or_404(rows[kind], pk=pk)
+    return source
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -56,41 +57,49 @@ def source_or_404(user: User, kind: str, pk: int) -> Source:
 def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpResponse:
     """Show what a batch would retry and what not; POST plans it, unless it only previews."""
     source = source_or_404(request.user, kind, pk)
-    form = BatchForm(request.POST if request.method == "POST" else request.GET if "step" in request.GET else None)
+    data = None
+    if request.method == "POST":
+        data = request.POST
+    elif "step" in request.GET:
+        data = request.GET
+    form = BatchForm(data)
     if request.method == "POST" and request.POST.get("do") != "preview" and form.is_valid():
         with show_errors(request, form):
             batch = batches.plan_batch(source=source, by=request.user, at=timezone.now(), **form.cleaned_data)
             jobs = batch.jobs.count()
             messages.success(request, f"{jobs:,} job{'s' * (jobs != 1)} will be retried.")
             return redirect(batch)
-    given = form.cleaned_data if form.is_bound and form.is_valid() else {}
-    limits = Limits(given.get("attempts", batches.ATTEMPTS), given.get("of_stage"))
-    found = batches.dry_run(source=source, user=request.user, limits=limits, at=timezone.now())
-    lists = {str(each): each.value for each in LeftOut} | {ELIGIBLE: ELIGIBLE}
+
+    limit_fields = form.cleaned_data if form.is_bound and form.is_valid() else {}
+    limits = Limits(limit_fields.get("attempts", batches.ATTEMPTS), limit_fields.get("of_stage"))
+    dry_run = batches.dry_run(source=source, user=request.user, limits=limits, at=timezone.now())
+
+    lists = {str(reason): reason.value for reason in LeftOut} | {ELIGIBLE: ELIGIBLE}
     shown = read_query(request, "list", lists.get, expected=f"one of {', '.join(lists)}") or ELIGIBLE
-    rows = _listed(found, shown)
+    rows = _listed(dry_run, shown)
     if request.GET.get("format") == "csv":
         return _csv(f"retry-{kind}-{pk}-{shown}", rows)
     if request.GET.get("format") == "tar":
         with show_errors(request):
-            content = retry_bundle(verdicts=found.only_by_owner, by=request.user, at=timezone.now())
+            content = retry_bundle(verdicts=dry_run.only_by_owner, by=request.user, at=timezone.now())
             headers = {"Content-Disposition": f'attachment; filename="retry-{kind}-{pk}.tar"'}
             return HttpResponse(content, content_type="application/x-tar", headers=headers)
-        return redirect(f"{request.path}?list={offer_of(found, timezone.now()).bundle_list}")
+        return redirect(f"{request.path}?list={offer_of(dry_run, timezone.now()).bundle_list}")
+
     context = {
         "kind": kind,
         "source": source,
         "title": batches.title_of(source),
-        "found": found,
-        "offer": offer_of(found, timezone.now()),
-        "announcements": _announcements_against(found, timezone.now()),
+        "found": dry_run,
+        "offer": offer_of(dry_run, timezone.now()),
+        "announcements": _announcements_against(dry_run, timezone.now()),
         "form": form,
         "shown": shown,
         "has_bundle": shown in ONLY_BY_OWNER,
         "label": LeftOut(shown).label if shown in LeftOut.values else "to retry",
         "rows": rows[:SHOWN],
         "more": max(0, len(rows) - SHOWN),
-        "most": MOST_JOBS if found.jobs >= MOST_JOBS else 0,
+        "most": MOST_JOBS if dry_run.jobs >= MOST_JOBS else 0,
         "earlier": _batch_rows(batches.latest_batches(source, request.user), request.user),
         "at": timezone.now(),
     }
@@ -104,10 +113,10 @@ def _announcements_against(dry_run: DryRun, at: datetime) -> list[tuple[Announce
     return Counter(announcements).most_common()
 
 
-def _listed(found: DryRun, shown: str) -> list[Verdict]:
+def _listed(dry_run: DryRun, shown: str) -> list[Verdict]:
     if shown in LeftOut.values:
-        return found.left_out.get(LeftOut(shown), [])
-    return [one.verdict for one in found.eligible]
+        return dry_run.left_out.get(LeftOut(shown), [])
+    return [candidate.verdict for candidate in dry_run.eligible]
 
 
 def _csv(name: str, rows: list[Verdict]) -> HttpResponse:
@@ -162,10 +171,10 @@ def _batch(request: AuthenticatedRequest, pk: int) -> RetryBatch:
 
 @require_safe
 def retry_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Show how far a batch is; refreshed while it goes on."""
+    """Show the progress of a batch; the page refreshes while the batch runs."""
     batch = _batch(request, pk)
     jobs = batch.jobs.filter(job__in=Job.objects.visible_to(request.user))
-    states = {str(each): each for each in RetryState}
+    states = {str(retry_state): retry_state for retry_state in RetryState}
     if state := read_query(request, "state", states.get, expected=f"one of {', '.join(states)}"):
         jobs = jobs.filter(state=state)
     paginator = Paginator(jobs.select_related("job__cluster", "submission__request"), PAGE_SIZE)
@@ -195,15 +204,16 @@ def retry_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def act_on_batch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Cancel what is not released, or go on after a stop."""
-    batch, form = _batch(request, pk), CancelBatchForm(request.POST)
+    """Cancel the jobs that are not released, or resume after a stop."""
+    batch = _batch(request, pk)
+    form = CancelBatchForm(request.POST)
     if not form.is_valid():
         messages.error(request, "Choose what to do, with a reason of at most 4,000 characters.")
         return redirect(batch)
-    acts = {"cancel": batches.cancel_batch, "resume": batches.resume_batch}
+
+    actions = {"cancel": batches.cancel_batch, "resume": batches.resume_batch}
+    action = form.cleaned_data["do"]
     with show_errors(request):
-        acts[form.cleaned_data["do"]](
-            batch=batch, by=request.user, at=timezone.now(), reason=form.cleaned_data["reason"]
-        )
-        messages.success(request, form.DONE[form.cleaned_data["do"]])
+        actions[action](batch=batch, by=request.user, at=timezone.now(), reason=form.cleaned_data["reason"])
+        messages.success(request, form.DONE[action])
     return redirect(batch)

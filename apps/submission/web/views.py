@@ -1,6 +1,7 @@
 """Submissions of a request: card, choice of a cluster, retries, scripts and bundle."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -21,7 +22,7 @@ from apps.production.enums import RequestState
 from apps.production.models import Request, Stage
 from apps.production.web.lookup import request_or_404
 from apps.submission.domain import advice, assignment
-from apps.submission.domain.acceptance import accept_stage, shortfalls_of
+from apps.submission.domain.acceptance import Shortfall, accept_stage, shortfalls_of
 from apps.submission.domain.bundle import write_bundle
 from apps.submission.domain.keepup import files_note
 from apps.submission.domain.limits import LIMITABLE, set_limit
@@ -30,6 +31,7 @@ from apps.submission.domain.start import begin_of
 from apps.submission.domain.submissions import (
     ASSIGNABLE,
     SENDABLE,
+    StageStanding,
     assignment_of,
     check_may_submit,
     may_submit,
@@ -104,8 +106,8 @@ def cancel(request: AuthenticatedRequest, key: str) -> HttpResponse:
     if form.is_valid():
         message = "Submitted jobs of {request} will be cancelled."
         return _act(request, key, message, assignment.cancel_sent, cancel=form)
-    wanted = _for_operator(request, key)
-    context = {"object": wanted, "form": form, "flight": flight_of(wanted)}
+    production_request = _for_operator(request, key)
+    context = {"object": production_request, "form": form, "flight": flight_of(production_request)}
     return render(request, "submission/cancel.html", context, status=400 if form.is_bound else 200)
 
 
@@ -121,21 +123,21 @@ def again(request: AuthenticatedRequest, key: str, number: int) -> HttpResponse:
 @require_safe
 def script(request: AuthenticatedRequest, key: str, number: int) -> HttpResponse:
     """Return the exact script that was submitted."""
-    found = _submission(request_or_404(request.user, key), number)
-    return HttpResponse(found.script, content_type="text/plain; charset=utf-8")
+    submission = _submission(request_or_404(request.user, key), number)
+    return HttpResponse(submission.script, content_type="text/plain; charset=utf-8")
 
 
 @require_safe
 @one_at_a_time
 def bundle(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """Return the scripts as a tar, to be submitted by hand."""
-    wanted = _for_operator(request, key)
+    production_request = _for_operator(request, key)
     try:
-        content = write_bundle(request=wanted, at=timezone.now())
+        content = write_bundle(request=production_request, at=timezone.now())
     except InvalidFields as error:
         messages.error(request, f"Bundle not available. {error}")
         return redirect("submission:request", key=key)
-    headers = {"Content-Disposition": f'attachment; filename="{wanted.key}.tar"'}
+    headers = {"Content-Disposition": f'attachment; filename="{production_request.key}.tar"'}
     return HttpResponse(content, content_type="application/x-tar", headers=headers)
 
 
@@ -143,67 +145,89 @@ def _act(
     request: AuthenticatedRequest, key: str, message: str, act: Callable[..., Any], **bound: forms.Form
 ) -> HttpResponse:
     """Call a domain function with the one form of `bound`; a form with problems is shown again in its section."""
-    wanted, (form,) = _for_operator(request, key), bound.values()
+    production_request = _for_operator(request, key)
+    (form,) = bound.values()
     if not form.is_valid():
-        return _page(request, wanted, **bound)
+        return _page(request, production_request, **bound)
     with show_errors(request):
-        act(request=wanted, by=request.user, at=timezone.now(), **form.cleaned_data)
-        messages.success(request, message.format(request=wanted, **form.cleaned_data))
-    return redirect("submission:request", key=wanted.key)
+        act(request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data)
+        messages.success(request, message.format(request=production_request, **form.cleaned_data))
+    return redirect("submission:request", key=production_request.key)
 
 
-def _page(request: AuthenticatedRequest, wanted: Request, **bound: forms.Form) -> HttpResponse:
-    operator, chosen, standings = may_submit(request.user, wanted), assignment_of(wanted), standings_of(wanted)
+def _page(request: AuthenticatedRequest, production_request: Request, **bound: forms.Form) -> HttpResponse:
+    """Return the card alone to htmx, else the page with the forms; `bound` are forms with problems."""
+    operator = may_submit(request.user, production_request)
+    chosen = assignment_of(production_request)
+    standings = standings_of(production_request)
     measure(standings)
     at = timezone.now()
-    against = ""  # a request that submits no jobs waits for nothing
-    if wanted.state in advice.STATES:
-        against = outlook(at).against(wanted, wanted.stages.prefetch_related("services"))
+    against = ""  # also for requests in states that submit no jobs
+    if production_request.state in advice.STATES:
+        against = outlook(at).against(production_request, production_request.stages.prefetch_related("services"))
     context: dict[str, Any] = {
-        "object": wanted,
+        "object": production_request,
         "assignment": chosen,
         "files": files_note(chosen),
         "standings": standings,
         "any_sent": any(standing.rows for standing in standings),
         "to_retry": sum(standing.to_retry for standing in standings),
         "may_submit": operator,
-        "may_retry": operator and wanted.state in SENDABLE,
-        "begins": begin_of(wanted, at),
-        "flight": flight_of(wanted),
-        "results": results_of(wanted),
+        "may_retry": operator and production_request.state in SENDABLE,
+        "begins": begin_of(production_request, at),
+        "flight": flight_of(production_request),
+        "results": results_of(production_request),
         "against": against,
-        "ignores_advice": advice.ignores_advice(wanted, at),
+        "ignores_advice": advice.ignores_advice(production_request, at),
     }
     if request.htmx:
         return render(request, "submission/_card.html", context)
+
     context["is_whole"] = True
-    if operator and wanted.state in ASSIGNABLE:
-        initial = {"version": wanted.version, "most_in_flight": chosen and chosen.most_in_flight}
+    if operator and production_request.state in ASSIGNABLE:
+        initial = {"version": production_request.version, "most_in_flight": chosen and chosen.most_in_flight}
         context["assign_form"] = bound.get("assign_form") or AssignForm(initial=initial)
     if operator and context["against"]:
         context["ignore_form"] = bound.get("ignore_form") or IgnoreAdviceForm(auto_id="ignore_%s")
-    if operator and chosen and wanted.state in LIMITABLE:
+    if operator and chosen and production_request.state in LIMITABLE:
         initial = {"most_in_flight": chosen.most_in_flight, "was": chosen.most_in_flight or 0}
         context["limit_form"] = bound.get("limit_form") or LimitForm(initial=initial, auto_id="limit_%s")
     if context["may_retry"]:
-        context["retry_forms"] = [
-            (standing, _form_of(standing.stage, RetryForm, "retry", bound))
-            for standing in standings
-            if standing.to_retry > 0
-        ]
-    if operator and wanted.state == RequestState.RUNNING:
-        context["accept_forms"] = [
-            (one, _form_of(one.stage, AcceptForm, "accept", bound))
-            for one in shortfalls_of(wanted, at)
-            if one.acceptance or (one.missing and not one.obstacle)
-        ]
-    context["holds"] = holds_over(wanted)
+        context["retry_forms"] = _retry_forms(standings, bound)
+    if operator and production_request.state == RequestState.RUNNING:
+        context["accept_forms"] = _accept_forms(production_request, at, bound)
+    context["holds"] = holds_over(production_request)
     return render(request, "submission/request.html", context, status=400 if bound else 200)
+
+
+def _retry_forms(
+    standings: Sequence[StageStanding], bound: dict[str, forms.Form]
+) -> list[tuple[StageStanding, forms.Form]]:
+    """Return the stages with failed jobs to retry, each with its form."""
+    retry_forms = []
+    for standing in standings:
+        if standing.to_retry > 0:
+            form = _form_of(standing.stage, RetryForm, "retry", bound)
+            retry_forms.append((standing, form))
+    return retry_forms
+
+
+def _accept_forms(
+    production_request: Request, at: datetime, bound: dict[str, forms.Form]
+) -> list[tuple[Shortfall, forms.Form]]:
+    """Return the stages that can be accepted as is, or are accepted, each with its form."""
+    accept_forms = []
+    for shortfall in shortfalls_of(production_request, at):
+        if shortfall.acceptance or (shortfall.missing and not shortfall.obstacle):
+            form = _form_of(shortfall.stage, AcceptForm, "accept", bound)
+            accept_forms.append((shortfall, form))
+    return accept_forms
 
 
 def _form_of(stage: Stage, form: type[forms.Form], kind: str, bound: dict[str, forms.Form]) -> forms.Form:
     """Return the form of a stage: the bound one if it is of this stage, else an empty one."""
-    sent, position = bound.get(kind), stage.position
+    sent = bound.get(kind)
+    position = stage.position
     if sent is None or sent.data.get("position") != str(position):
         return form(initial={"position": position}, auto_id=f"{kind}{position}_%s")
     sent.auto_id = f"{kind}{position}_%s"
@@ -211,10 +235,12 @@ def _form_of(stage: Stage, form: type[forms.Form], kind: str, bound: dict[str, f
 
 
 def _for_operator(request: AuthenticatedRequest, key: str) -> Request:
-    wanted = request_or_404(request.user, key)
-    check_may_submit(request.user, wanted)
-    return wanted
+    production_request = request_or_404(request.user, key)
+    check_may_submit(request.user, production_request)
+    return production_request
 
 
-def _submission(wanted: Request, number: int) -> Submission:
-    return get_object_or_404(wanted.submissions.select_related("request__experiment", "cluster"), number=number)
+def _submission(production_request: Request, number: int) -> Submission:
+    return get_object_or_404(
+        production_request.submissions.select_related("request__experiment", "cluster"), number=number
+    )

@@ -20,7 +20,7 @@ from apps.jobs.models import Job
 from apps.submission.enums import HostChoice
 from apps.submission.models import DebugProfile
 
-#: Set by the scheduler for each job: those of the old one would mislead the new one.
+#: Variables that the scheduler sets for each job; those of the original job would mislead the re-run.
 _OF_JOB = re.compile(rb"SLURM_|SLURMD_|PBS_|_CONDOR_|TMPDIR$|OPSPORTAL_PHASE_TOKEN$")
 _MASKED = re.compile(rb"<masked:[0-9a-f]{16}>")
 _SHELL = re.compile(rb"#!\s*\S*/(env\s+)?(ba|da|k|z)?sh\b")
@@ -51,7 +51,8 @@ def debug_bundle(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> 
     if not sees_environment(by, archived):
         raise NotAllowed("Only liaisons, approvers and admins of the experiment can download environments.")
     try:
-        script, environment = read_blob(archived.script), read_blob(archived.environment)
+        script = read_blob(archived.script)
+        environment = read_blob(archived.environment)
     except DamagedContent as error:
         raise InvalidTransition(f"The archived content {error}.") from error
     variables, masked = _variables(environment, profile, job)
@@ -78,19 +79,27 @@ def debug_bundle(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> 
 
 def _variables(environment: bytes, profile: DebugProfile, job: Job) -> tuple[list[tuple[bytes, bytes]], list[str]]:
     """Return the variables of the re-run, and the names of those whose values are masked."""
-    variables, masked = captured_variables(environment)
-    found = dict(variables)
-    found |= {name.encode(): value.encode() for name, value in profile.variables.items()}
+    captured, masked = captured_variables(environment)
+    variables = dict(captured)
+    for name, value in profile.variables.items():
+        variables[name.encode()] = value.encode()
     if job.stage:
-        found[b"OPSPORTAL_STAGE"] = f"{job.stage[: 64 - len(DEBUG_STAGE)]}{DEBUG_STAGE}".encode()
-    return list(found.items()), masked
+        stage = f"{job.stage[: 64 - len(DEBUG_STAGE)]}{DEBUG_STAGE}"
+        variables[b"OPSPORTAL_STAGE"] = stage.encode()
+    return list(variables.items()), masked
 
 
 def captured_variables(environment: bytes) -> tuple[list[tuple[bytes, bytes]], list[str]]:
     """Return the variables of a captured job without those of its scheduler, and the names of masked ones."""
-    found = {name: value for name, value in variables_in(environment) if not _OF_JOB.match(name)}
-    masked = [name.decode("utf-8", "replace") for name, value in found.items() if _MASKED.search(value)]
-    return [(name, value) for name, value in found.items() if not _MASKED.search(value)], masked
+    values = {name: value for name, value in variables_in(environment) if not _OF_JOB.match(name)}
+    variables = []
+    masked = []
+    for name, value in values.items():
+        if _MASKED.search(value):
+            masked.append(name.decode("utf-8", "replace"))
+        else:
+            variables.append((name, value))
+    return variables, masked
 
 
 def masked_variables(archived: ArchivedJob) -> list[str]:
@@ -99,7 +108,7 @@ def masked_variables(archived: ArchivedJob) -> list[str]:
 
 
 def _traced(script: bytes) -> bytes:
-    """Return a shell script with `set -x` after its head: schedulers read their options before the first command."""
+    """Return a shell script with `set -x` after its head, where schedulers read their options."""
     lines = script.split(b"\n")
     head = next((n for n, line in enumerate(lines) if line.strip() and not line.startswith(b"#")), len(lines))
     return b"\n".join([*lines[:head], b"set -x  # debug re-run", *lines[head:]])
@@ -108,7 +117,8 @@ def _traced(script: bytes) -> bytes:
 def _submit_script(job: Job, archived: ArchivedJob, profile: DebugProfile) -> str:
     _, _, task = job.job_id.partition("_")
     options = [f"--job-name=debug.{safe_name(job.job_id)}", "--export-file=environment"]
-    options += [f"--array={task}"] if task.isdigit() else []
+    if task.isdigit():
+        options.append(f"--array={task}")
     if job.time_limit_seconds:
         options.append(f"--time={math.ceil(job.time_limit_seconds * profile.time_factor / 60)}")
     if job.requested_memory_bytes:

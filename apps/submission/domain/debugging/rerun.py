@@ -1,7 +1,7 @@
 """Debug re-runs: one job again with more output, its changes shown before it is submitted.
 
-The portal submits the job of a request itself, as an array of one that writes to datasets of its own and counts for
-nothing. Any other job is handed out as a bundle, made of its archived script and environment.
+The portal submits the job of a request itself, as an array of one job. It writes to separate datasets and is not part
+of production or statistics. For any other job the portal offers a bundle of its archived script and environment.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,16 +54,18 @@ def profiles_for(job: Job) -> list[DebugProfile]:
 
 
 def debug_runs_of(job: Job) -> list[tuple[Submission, Job | None]]:
-    """Return the newest debug re-runs of a job, each with its own job once that is collected; in two queries."""
+    """Return the newest debug re-runs of a job, each with its job if already collected, in two queries."""
     rows = Submission.objects.filter(debug_of=job).select_related("request", "cluster").defer("script")
     runs = list(rows.order_by("-pk")[:MOST_SHOWN])
     since = min((run.sent_at for run in runs if run.sent_at), default=None)
     if since is None:
         return [(run, None) for run in runs]
+
     spools = [run.spool_id for run in runs if run.spool_id]
     jobs = Job.objects.filter(cluster=job.cluster_id, spool_id__in=spools, submitted_at__gte=since - SKEW)
-    found = {each.spool_id: each for each in jobs.select_related("cluster").order_by("submitted_at", "attempt")}
-    return [(run, found.get(run.spool_id)) for run in runs]
+    jobs = jobs.select_related("cluster").order_by("submitted_at", "attempt")
+    job_by_spool_id = {rerun_job.spool_id: rerun_job for rerun_job in jobs}
+    return [(run, job_by_spool_id.get(run.spool_id)) for run in runs]
 
 
 def debugged_by(job: Job) -> Job | None:
@@ -71,7 +73,9 @@ def debugged_by(job: Job) -> Job | None:
     if not job.stage.endswith(DEBUG_STAGE):
         return None
     run = submission_of(job)
-    return run.debug_of if run else None
+    if run is None:
+        return None
+    return run.debug_of
 
 
 def preview(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> Preview:
@@ -80,13 +84,13 @@ def preview(*, job: Job, profile: DebugProfile, by: User, at: datetime) -> Previ
     Raises `NotAllowed`, `InvalidTransition` if the portal did not send the job, `InvalidFields` if it cannot run.
     """
     origin, index, request = _origin(job, by)
-    made = _debug_run(job, profile, origin, index, request, by, at)
-    before, after = (Side("", row.script.splitlines(), None) for row in (origin, made))
+    run = _debug_run(job, profile, origin, index, request, by, at)
+    before = Side("", origin.script.splitlines(), None)
+    after = Side("", run.script.splitlines(), None)
     rows = compare_fully(before, after, exact=True).rows or []
     # A new array has a new token, whatever the profile.
-    return Preview(
-        made, [row for row in rows if "OPSPORTAL_SUBMISSION" not in row.right_text], _changed_options(origin, made)
-    )
+    rows = [row for row in rows if "OPSPORTAL_SUBMISSION" not in row.right_text]
+    return Preview(run, rows, _changed_options(origin, run))
 
 
 @transaction.atomic
@@ -94,13 +98,14 @@ def start_debug_run(*, job: Job, profile: DebugProfile, by: User, at: datetime, 
     """Plan a debug re-run, which goes before other jobs whatever the state of its request. Raises as `preview`."""
     reason = checked_reason(reason, needed=False)
     origin, index, request = _origin(job, by)
-    made = _debug_run(job, profile, origin, index, locked(request), by, at)
-    made.save(force_insert=True)
-    publish_event("submission.planned", made, at, by=by, reason=reason, debug_of=job.job_id, profile=made.profile)
-    data = {"profile": made.profile, "submission": made.number}
+    run = _debug_run(job, profile, origin, index, locked(request), by, at)
+    run.save(force_insert=True)
+
+    publish_event("submission.planned", run, at, by=by, reason=reason, debug_of=job.job_id, profile=run.profile)
+    data = {"profile": run.profile, "submission": run.number}
     publish(kind="job.debug_planned", target=job, by=by, at=at, reason=reason, data=data)
-    enqueue("submission.send_to", cluster_id=made.cluster_id)
-    return made
+    enqueue("submission.send_to", cluster_id=run.cluster_id)
+    return run
 
 
 def _origin(job: Job, by: User) -> tuple[Submission, int, Request]:
@@ -124,11 +129,10 @@ def _debug_run(
     )
     files = {}
     if plan.takes_files:
-        files = {
-            number: names[: 1 if profile.one_file else None]
-            for number, names in files_of_jobs(request, [index]).items()
-        }
-    made = new_submission(
+        most = 1 if profile.one_file else None
+        files = {number: names[:most] for number, names in files_of_jobs(request, [index]).items()}
+
+    run = new_submission(
         request=request,
         cluster=origin.cluster,
         plan=plan,
@@ -139,17 +143,18 @@ def _debug_run(
         files=files,
         overlay=overlay_of(profile),
     )
-    made.debug_of, made.profile = job, profile.name
-    made.asked["memory_bytes"] = round(
-        (job.requested_memory_bytes or made.asked["memory_bytes"]) * profile.memory_factor
-    )
-    made.asked["time_limit_seconds"] = round(
-        (job.time_limit_seconds or made.asked["time_limit_seconds"]) * profile.time_factor
-    )
-    where = {HostChoice.SAME: "host", HostChoice.OTHER: "avoided_host"}.get(HostChoice(profile.host))
-    if where and job.host:
-        made.asked[where] = job.host
-    return made
+    run.debug_of = job
+    run.profile = profile.name
+
+    memory_bytes = job.requested_memory_bytes or run.asked["memory_bytes"]
+    run.asked["memory_bytes"] = round(memory_bytes * profile.memory_factor)
+    time_limit_seconds = job.time_limit_seconds or run.asked["time_limit_seconds"]
+    run.asked["time_limit_seconds"] = round(time_limit_seconds * profile.time_factor)
+    host_options = {HostChoice.SAME: "host", HostChoice.OTHER: "avoided_host"}
+    host_option = host_options.get(HostChoice(profile.host))
+    if host_option and job.host:
+        run.asked[host_option] = job.host
+    return run
 
 
 def overlay_of(profile: DebugProfile) -> Overlay:
@@ -162,17 +167,20 @@ def overlay_of(profile: DebugProfile) -> Overlay:
     )
 
 
-def _changed_options(origin: Submission, made: Submission) -> list[tuple[str, str, str]]:
+def _changed_options(origin: Submission, run: Submission) -> list[tuple[str, str, str]]:
     """Return name, old and new value of the options that differ."""
-    shown: dict[str, tuple[str, Callable[[Any], str]]] = {
+    options: dict[str, tuple[str, Callable[[Any], str]]] = {
         "memory_bytes": ("Memory", round_size),
         "time_limit_seconds": ("Time limit", round_duration),
         "host": ("Only on host", str),
         "avoided_host": ("Not on host", str),
     }
-    found = []
-    for name, (label, words) in shown.items():
-        old, new = origin.asked.get(name), made.asked.get(name)
+    changed_options = []
+    for name, (label, format_value) in options.items():
+        old = origin.asked.get(name)
+        new = run.asked.get(name)
         if old != new:
-            found.append((label, words(old) if old else "–", words(new) if new else "–"))
-    return found
+            old_text = format_value(old) if old else "–"
+            new_text = format_value(new) if new else "–"
+            changed_options.append((label, old_text, new_text))
+    return changed_options

@@ -46,8 +46,14 @@ def retry_by_verdict(*, cluster: Cluster, at: datetime) -> list[Submission]:
         cancelled_at=None,
         request__state=RequestState.RUNNING,
     ).exclude(failed_indices="")
-    tried = [_retry(submission, now, at) for submission in failed.order_by("pk") if _tries(submission) <= retries]
-    return [again for again in tried if again is not None]
+
+    planned = []
+    for submission in failed.order_by("pk"):
+        if _tries(submission) <= retries:
+            retry = _retry(submission, now, at)
+            if retry is not None:
+                planned.append(retry)
+    return planned
 
 
 @transaction.atomic
@@ -73,13 +79,20 @@ def _by_service(submission: Submission, now: Outlook) -> set[int]:
     verdicts = Verdict.objects.filter(
         job__in=list(jobs_of(submission).values_list("pk", flat=True)), verdict=VerdictKind.SERVICE, advice=Advice.RETRY
     )
-    rows = [row for row in verdicts.values_list("job__job_id", "service") if not (row[1] and now.find_down(row[1]))]
-    return {index for job_id, _ in rows if (index := index_of(submission, job_id)) is not None}
+    indices = set()
+    for job_id, service in verdicts.values_list("job__job_id", "service"):
+        if service and now.find_down(service):
+            continue
+        index = index_of(submission, job_id)
+        if index is not None:
+            indices.add(index)
+    return indices
 
 
 def _tries(submission: Submission) -> int:
     """Return the number of the attempt that a submission is for its jobs."""
     tries = 1
     while submission.retry_of:
-        submission, tries = submission.retry_of, tries + 1
+        submission = submission.retry_of
+        tries += 1
     return tries

@@ -1,4 +1,4 @@
-"""Batches of retries: plan one, cancel what is not released yet, go on after a stop."""
+"""Batches of retries: plan a batch, cancel jobs that are not released yet, resume after a stop."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -30,9 +30,15 @@ from apps.submission.models import RetryBatch, RetryJob
 
 #: Lock of the one transaction that plans a batch: a job enters one batch only.
 _PLANNING_LOCK = 4_716_021
-#: Defaults and largest values of the limits of a batch.
-STEP, PAUSE_MINUTES, ATTEMPTS = 50, 5, 3
-MOST_STEP, MOST_PAUSE_MINUTES, MOST_ATTEMPTS, MOST_OF_STAGE = 1000, 1440, 20, 1_000_000
+#: Defaults of the limits of a batch.
+STEP = 50
+PAUSE_MINUTES = 5
+ATTEMPTS = 3
+#: Largest values of the limits of a batch.
+MOST_STEP = 1000
+MOST_PAUSE_MINUTES = 1440
+MOST_ATTEMPTS = 20
+MOST_OF_STAGE = 1_000_000
 
 
 def dry_run(*, source: Source, user: User, limits: Limits, at: datetime) -> DryRun:
@@ -61,9 +67,11 @@ def plan_batch(
     reason = checked_reason(reason, needed=False)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PLANNING_LOCK])
-    found = dry_run(source=source, user=by, limits=Limits(attempts, of_stage), at=at)
-    if not found.eligible:
+
+    preview = dry_run(source=source, user=by, limits=Limits(attempts, of_stage), at=at)
+    if not preview.eligible:
         raise InvalidTransition("No job can be retried. The dry run shows the reasons.")
+
     batch = RetryBatch.objects.create(
         group=source if isinstance(source, FailureGroup) else None,
         incident=source if isinstance(source, Incident) else None,
@@ -75,14 +83,18 @@ def plan_batch(
         created_at=at,
         created_by=str(by)[:150],
     )
-    RetryJob.objects.bulk_create(
-        [
-            RetryJob(batch=batch, job_id=one.verdict.job_id, as_owner=one.submission is None, attempt=one.attempt)
-            for one in reversed(found.eligible)
-        ],
-        batch_size=1000,
-    )
-    publish_of("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(found.eligible))
+    retry_jobs = []
+    for candidate in reversed(preview.eligible):
+        retry_job = RetryJob(
+            batch=batch,
+            job_id=candidate.verdict.job_id,
+            as_owner=candidate.submission is None,
+            attempt=candidate.attempt,
+        )
+        retry_jobs.append(retry_job)
+    RetryJob.objects.bulk_create(retry_jobs, batch_size=1000)
+
+    publish_of("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(preview.eligible))
     enqueue("submission.release_retries")
     return batch
 
@@ -114,10 +126,10 @@ def resume_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "")
 
 
 def _locked(batch: RetryBatch, by: User) -> RetryBatch:
-    found: RetryBatch = RetryBatch.objects.select_for_update().get(pk=batch.pk)
-    if not may_change(by, found):
+    locked_batch: RetryBatch = RetryBatch.objects.select_for_update().get(pk=batch.pk)
+    if not may_change(by, locked_batch):
         raise NotAllowed("Only approvers and shifters of all experiments in the batch can change it.")
-    return found
+    return locked_batch
 
 
 def visible_batches(user: User) -> QuerySet[RetryBatch]:
@@ -127,16 +139,21 @@ def visible_batches(user: User) -> QuerySet[RetryBatch]:
 
 
 def may_change(user: User, batch: RetryBatch) -> bool:
-    """Whether the user may submit all jobs of a batch."""
+    """Return whether the user may submit all jobs of a batch."""
     owned = set(batch.jobs.filter(as_owner=True).values_list("job__experiment", flat=True))
     sent = batch.jobs.filter(as_owner=False).values("job")
     jobs = list(Job.objects.filter(pk__in=sent).only("cluster", "spool_id", "submitted_at"))
     arrays = arrays_with_ids_of(jobs)
-    requests = {array.request for job in jobs if (array := array_of(job, arrays))}
-    return bool(requests or owned) and (
-        all(may_submit(user, request) for request in requests)
-        and all(may_submit_as_owner(user, experiment) for experiment in owned)
-    )
+    requests = set()
+    for job in jobs:
+        array = array_of(job, arrays)
+        if array is not None:
+            requests.add(array.request)
+
+    if not requests and not owned:
+        return False
+    may_submit_all = all(may_submit(user, request) for request in requests)
+    return may_submit_all and all(may_submit_as_owner(user, experiment) for experiment in owned)
 
 
 def counts_of(batch: RetryBatch) -> dict[str, int]:
@@ -145,16 +162,16 @@ def counts_of(batch: RetryBatch) -> dict[str, int]:
 
 
 def counts_by_batch(rows: Iterable[RetryBatch]) -> dict[int, dict[str, int]]:
-    """Return the same by primary key of the batch, in one query."""
+    """Return the number of jobs by state for each batch, by its primary key, in one query."""
     jobs = RetryJob.objects.filter(batch__in=list(rows)).order_by()
-    found: dict[int, dict[str, int]] = {}
+    counts: dict[int, dict[str, int]] = {}
     for batch, state, count in jobs.values_list("batch", "state").annotate(jobs=Count("pk")):
-        found.setdefault(batch, {})[state] = count
-    return found
+        counts.setdefault(batch, {})[state] = count
+    return counts
 
 
 def title_of(source: Source) -> str:
-    """Return what a batch is called after: the group, the incident or the job."""
+    """Return the title of a batch, which names its group, incident or job."""
     match source:
         case FailureGroup():
             return f"F-{source.pk} {source.title}"

@@ -104,7 +104,8 @@ def _obstacle(job: Job, archived: ArchivedJob | None, by: User, at: datetime) ->
 
 
 def _files_of(job: Job, archived: ArchivedJob) -> dict[str, bytes]:
-    script, environment = read_blob(archived.script), read_blob(archived.environment)
+    script = read_blob(archived.script)
+    environment = read_blob(archived.environment)
     variables, masked = captured_variables(environment)
     directory = f"{safe_name(job.cluster.name)}-{safe_name(job.job_id)}"
     text = _submit_script(job, archived)
@@ -123,7 +124,8 @@ def _submit_script(job: Job, archived: ArchivedJob) -> str:
     name = f"retry.{safe_name(job.cluster.name)}.{safe_name(job.job_id)}"
     _, _, task = job.job_id.partition("_")
     options = ["--parsable", f"--job-name={name}", "--export-file=environment"]
-    options += [f"--array={task}"] if task.isdigit() else []
+    if task.isdigit():
+        options.append(f"--array={task}")
     if job.time_limit_seconds:  # it may have been an option of sbatch, which no script has
         options.append(f"--time={math.ceil(job.time_limit_seconds / 60)}")
     if job.requested_memory_bytes:

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 
 from apps.accounts.models import User
 from apps.clusters.schedulers.base import JobState
@@ -60,26 +61,29 @@ class DryRun:
     @property
     def core_seconds(self) -> int:
         """Return wall time × cores of the failed attempts, which is about what the retries need."""
-        return sum(one.verdict.job.core_seconds for one in self.eligible)
+        return sum(candidate.verdict.job.core_seconds for candidate in self.eligible)
 
     @property
     def stages(self) -> list[tuple[str, str, int]]:
         """Return request, stage and number of eligible jobs, most first."""
-        counts = Counter(
-            (one.submission.request.key, one.submission.stage_name) for one in self.eligible if one.submission
-        )
+        submissions = [candidate.submission for candidate in self.eligible if candidate.submission]
+        counts = Counter((submission.request.key, submission.stage_name) for submission in submissions)
         return [(key, stage, jobs) for (key, stage), jobs in counts.most_common()]
 
     @property
     def owners(self) -> list[tuple[str, str, int]]:
         """Return cluster, user and number of the jobs to submit as their owners, most first."""
-        jobs = [one.verdict.job for one in self.eligible if one.submission is None]
-        return [(*place, count) for place, count in Counter((job.cluster.name, job.user) for job in jobs).most_common()]
+        jobs = [candidate.verdict.job for candidate in self.eligible if candidate.submission is None]
+        counts = Counter((job.cluster.name, job.user) for job in jobs)
+        return [(cluster, user, count) for (cluster, user), count in counts.most_common()]
 
     @property
     def only_by_owner(self) -> list[Verdict]:
         """Return the jobs left out that only their owners can submit again."""
-        return [verdict for reason in ONLY_BY_OWNER for verdict in self.left_out.get(reason, ())]
+        verdicts: list[Verdict] = []
+        for reason in ONLY_BY_OWNER:
+            verdicts += self.left_out.get(reason, ())
+        return verdicts
 
     @property
     def reasons(self) -> list[tuple[LeftOut, int]]:
@@ -112,7 +116,8 @@ def examine(
 
     Without `user` rights are not checked. Jobs that wait in `batch` itself are not left out.
     """
-    found, known = DryRun(), _Known(verdicts, batch, at)
+    dry_run = DryRun()
+    known = _Known(verdicts, batch, at)
     spent: Counter[tuple[int, int]] = Counter(known.sent_again)
     allowed: dict[int, bool] = {}
     for verdict in verdicts:
@@ -121,58 +126,70 @@ def examine(
         if submission is None:
             reason = reason or known.obstacle_as_owner(verdict, limits, user)
             if reason is None:
-                found.eligible.append(Candidate(verdict, attempt=known.foreign.attempt(verdict.job) + 1))
+                dry_run.eligible.append(Candidate(verdict, attempt=known.foreign.attempt(verdict.job) + 1))
             else:
-                found.left_out[reason].append(verdict)
+                dry_run.left_out[reason].append(verdict)
             continue
-        request, index = submission.request, index_of(submission, verdict.job.job_id)
+
+        request = submission.request
+        index = index_of(submission, verdict.job.job_id)
         if reason is None and user is not None:
             if request.pk not in allowed:
                 allowed[request.pk] = may_submit(user, request)
-            reason = None if allowed[request.pk] else LeftOut.FORBIDDEN
+            if not allowed[request.pk]:
+                reason = LeftOut.FORBIDDEN
         place = (request.pk, submission.position)
         if reason is None and limits.attempts and known.tries(submission) >= limits.attempts:
             reason = LeftOut.ATTEMPTS
         if reason is None and limits.of_stage is not None and spent[place] >= limits.of_stage:
             reason = LeftOut.BUDGET
         if reason is not None or index is None:
-            found.left_out[reason or LeftOut.NOT_SENT].append(verdict)
+            dry_run.left_out[reason or LeftOut.NOT_SENT].append(verdict)
             continue
+
         spent[place] += 1
-        found.eligible.append(Candidate(verdict, submission, index))
-    return found
+        dry_run.eligible.append(Candidate(verdict, submission, index))
+    return dry_run
 
 
 class _Known:
-    """What decides about jobs, read for all of them at once."""
+    """The facts that decide whether jobs can be retried, read for all jobs at once."""
 
     def __init__(self, verdicts: Sequence[Verdict], batch: RetryBatch | None, at: datetime) -> None:
         jobs = [verdict.job for verdict in verdicts]
         self.submissions = arrays_with_ids_of(jobs)
         self.foreign = Foreign([job for job in jobs if self.submission_of(job) is None], at)
-        rows = [row for rows in self.submissions.values() for row in rows]
+        rows = list(chain.from_iterable(self.submissions.values()))
         requests = {row.request_id for row in rows}
         self.sent_again = sent_again(requests)
         self.parents = dict(Submission.objects.filter(request__in=requests).values_list("pk", "retry_of"))
         accepted = StageAcceptance.objects.filter(stage__request__in=requests)
         self.accepted = set(accepted.values_list("stage__request", "stage__position"))
         others = RetryJob.objects.filter(job__in=[job.pk for job in jobs], state__in=IN_BATCH)
-        self.in_batch = set((others.exclude(batch=batch) if batch else others).values_list("job__pk", flat=True))
-        self.retried = {
-            row.pk: {index for retry in row.retries.all() for index in read_ranges(retry.indices)} for row in rows
-        }
-        self.failed = {row.pk: set(read_ranges(row.failed_indices)) for row in rows}
+        if batch:
+            others = others.exclude(batch=batch)
+        self.in_batch = set(others.values_list("job__pk", flat=True))
+
+        self.failed: dict[int, set[int]] = {}
+        self.retried: dict[int, set[int]] = {}
+        for row in rows:
+            self.failed[row.pk] = set(read_ranges(row.failed_indices))
+            self.retried[row.pk] = set()
+            for retry in row.retries.all():
+                self.retried[row.pk].update(read_ranges(retry.indices))
 
     def submission_of(self, job: Job) -> Submission | None:
         return array_of(job, self.submissions)
 
     def reason(self, verdict: Verdict, submission: Submission | None) -> LeftOut | None:
-        """Return why a job cannot be retried, whoever asks; None if it can."""
+        """Return why a job cannot be retried by any user; None if it can."""
         if verdict.later_state:
             return LeftOut.SUCCEEDED if verdict.later_state == JobState.COMPLETED else LeftOut.RETRIED
         if verdict.job_id in self.in_batch:
             return LeftOut.IN_BATCH
-        return self._of_array(submission, verdict.job.job_id) if submission else self.foreign.reason(verdict.job)
+        if submission is None:
+            return self.foreign.reason(verdict.job)
+        return self._of_array(submission, verdict.job.job_id)
 
     def _of_array(self, submission: Submission, job_id: str) -> LeftOut | None:
         index = index_of(submission, job_id)
@@ -191,14 +208,17 @@ class _Known:
         """Return why this user cannot retry a job as its owner within these limits; None if that can be done."""
         if user is not None and not may_submit_as_owner(user, verdict.experiment_id):
             return LeftOut.FORBIDDEN
-        at_limit = limits.attempts and self.foreign.attempt(verdict.job) >= limits.attempts
-        return LeftOut.ATTEMPTS if at_limit else None
+        if limits.attempts and self.foreign.attempt(verdict.job) >= limits.attempts:
+            return LeftOut.ATTEMPTS
+        return None
 
     def tries(self, submission: Submission) -> int:
         """Return the number of the attempt that an array is for its jobs."""
-        tries, parent = 1, submission.retry_of_id
+        tries = 1
+        parent = submission.retry_of_id
         while parent:
-            tries, parent = tries + 1, self.parents.get(parent)
+            tries += 1
+            parent = self.parents.get(parent)
         return tries
 
 
@@ -212,11 +232,11 @@ def array_of(job: Job, arrays: Mapping[tuple[int, str], Sequence[Submission]]) -
 def arrays_with_ids_of(jobs: Iterable[Job]) -> dict[tuple[int, str], list[Submission]]:
     """Return the arrays with the spool IDs of these jobs, by cluster and ID."""
     rows = Submission.objects.filter(spool_id__in={job.spool_id for job in jobs}, state=SubmissionState.SENT)
-    found: dict[tuple[int, str], list[Submission]] = defaultdict(list)
+    arrays: dict[tuple[int, str], list[Submission]] = defaultdict(list)
     rows = rows.select_related("request__experiment", "cluster").prefetch_related("retries").defer("script")
     for row in rows:
-        found[row.cluster_id, row.spool_id].append(row)
-    return found
+        arrays[row.cluster_id, row.spool_id].append(row)
+    return arrays
 
 
 def reserved_indices(submission: Submission) -> set[int]:
@@ -224,5 +244,10 @@ def reserved_indices(submission: Submission) -> set[int]:
     waiting = RetryJob.objects.filter(state__in=IN_BATCH, submission=None).values("job")
     jobs = list(Job.objects.filter(cluster=submission.cluster_id, spool_id=submission.spool_id, pk__in=waiting))
     arrays = arrays_with_ids_of(jobs)
-    ids = [job.job_id for job in jobs if array_of(job, arrays) == submission]
-    return {index for job_id in ids if (index := index_of(submission, job_id)) is not None}
+    indices = set()
+    for job in jobs:
+        if array_of(job, arrays) == submission:
+            index = index_of(submission, job.job_id)
+            if index is not None:
+                indices.add(index)
+    return indices

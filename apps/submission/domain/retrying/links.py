@@ -50,7 +50,8 @@ def _find_job_retried_as_owner(job: Job) -> Job | None:
 def finished_retries(rows: Sequence[RetryJob]) -> dict[int, Job]:
     """Return the finished jobs of retries as owners, by the primary key of the row, in one query."""
     sent = {(row.job.cluster_id, row.spool_id): row for row in rows if row.spool_id}
-    clusters, spool_ids = {cluster for cluster, _ in sent}, {spool_id for _, spool_id in sent}
+    clusters = {cluster for cluster, _ in sent}
+    spool_ids = {spool_id for _, spool_id in sent}
     jobs = Job.objects.filter(cluster__in=clusters, spool_id__in=spool_ids).select_related("cluster")
 
     retries: dict[int, Job] = {}

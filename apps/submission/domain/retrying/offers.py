@@ -66,13 +66,15 @@ class RetryOffer:
 
     @property
     def label(self) -> str:
-        """Return the words of the link to the dry run."""
+        """Return the text of the link to the dry run."""
         plural = "" if (self.jobs or self.bundle) == 1 else "s"
         if self.waits_for:
             return f"Start {self.jobs:,} job{plural} once {self.waits_for.service.name} is up…"
         if self.jobs:
             return f"Retry {self.jobs:,} job{plural}…"
-        return f"Retry bundle of {self.bundle:,} job{plural}…" if self.bundle else "No job to retry…"
+        if self.bundle:
+            return f"Retry bundle of {self.bundle:,} job{plural}…"
+        return "No job to retry…"
 
 
 def retry_offer(*, source: Source, user: User, at: datetime) -> RetryOffer:

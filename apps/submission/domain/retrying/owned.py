@@ -45,11 +45,13 @@ def adapter_for_owners(cluster: Cluster) -> SubmitsAsOwner | None:
         adapter = adapter_of(cluster)
     except SchedulerError:
         return None
-    return adapter if isinstance(adapter, SubmitsAsOwner) and adapter.submits_as_owner else None
+    if isinstance(adapter, SubmitsAsOwner) and adapter.submits_as_owner:
+        return adapter
+    return None
 
 
 class Foreign:
-    """What decides about jobs that the portal did not submit, read for all of them at once."""
+    """The facts that decide whether jobs not submitted by the portal can be retried, read for all jobs at once."""
 
     def __init__(self, jobs: Iterable[Job], at: datetime) -> None:
         self.at = at
@@ -57,10 +59,12 @@ class Foreign:
         allowed = {pk for pk, cluster in clusters.items() if adapter_for_owners(cluster)}
         mine = [job for job in jobs if job.cluster_id in allowed]
         self.allowed = allowed
-        self.captured: Mapping[int, ArchivedJob] = archived_jobs_for(mine) if mine else {}
-        self.trusted = trusted_hosts() if mine else frozenset()
+        self.captured: Mapping[int, ArchivedJob] = {}
+        self.trusted: Collection[str | None] = frozenset()
         self.retries: dict[tuple[int, str], RetryJob] = {}
         if mine:
+            self.captured = archived_jobs_for(mine)
+            self.trusted = trusted_hosts()
             rows = RetryJob.objects.exclude(spool_id="").filter(spool_id__in={job.spool_id for job in mine})
             self.retries = {(row.job.cluster_id, row.spool_id): row for row in rows.select_related("job")}
 
@@ -73,8 +77,10 @@ class Foreign:
         captured = self.captured.get(job.pk)
         if captured is None or not job.user:
             return LeftOut.NO_SCRIPT
-        secrets = LeftOut.SECRETS if masked_variables(captured) else None
-        return distrust(captured, self.trusted) or secrets
+        reason = distrust(captured, self.trusted)
+        if reason is None and masked_variables(captured):
+            return LeftOut.SECRETS
+        return reason
 
     def attempt(self, job: Job) -> int:
         """Return which attempt a job is: 1, or one more than the job that it retried."""
@@ -88,7 +94,9 @@ def distrust(captured: ArchivedJob, trusted: Collection[str | None]) -> LeftOut 
         return LeftOut.NO_SCRIPT
     if captured.open_conflict:
         return LeftOut.CONFLICT
-    return None if captured.sender in trusted else LeftOut.UNTRUSTED
+    if captured.sender not in trusted:
+        return LeftOut.UNTRUSTED
+    return None
 
 
 def obstacles_as_owner(jobs: Sequence[Job], now: Outlook) -> dict[int, Obstacle]:
@@ -99,7 +107,9 @@ def obstacles_as_owner(jobs: Sequence[Job], now: Outlook) -> dict[int, Obstacle]
     """
     if not (now.advice or now.down):
         return {}
-    ignoring, needed = jobs_ignoring_advice(jobs, now.at), services_needed_by(jobs)
+
+    ignoring = jobs_ignoring_advice(jobs, now.at)
+    needed = services_needed_by(jobs)
     obstacles = {}
     for job in jobs:
         obstacle = now.find_obstacle(job.experiment_id, needed[job.pk])
@@ -122,15 +132,15 @@ def jobs_ignoring_advice(jobs: Iterable[Job], at: datetime) -> set[int]:
 def send_owned(*, cluster: Cluster, at: datetime) -> int:
     """Submit released retries of a cluster as their owners, exactly once each; return how many. Not in a transaction.
 
-    Those that should not be submitted now stay released, as planned arrays do. Under the lock of the task that submits
-    to the cluster.
+    Retries that should not be submitted now stay released, as planned arrays do. The caller holds the lock of the task
+    that submits to the cluster.
     """
     adapter = adapter_for_owners(cluster)
     if adapter is None:
         return 0
     rows = list(to_send(cluster).select_related("job__cluster", "batch").order_by("pk"))
     obstacles = obstacles_as_owner([row.job for row in rows], outlook(at))
-    # One that was tried may be in the scheduler: its name is looked for whatever the advice is.
+    # A retry that was tried may be in the scheduler, so its name is looked up whatever the advice is.
     rows = [row for row in rows if row.tries or row.job_id not in obstacles]
 
     sent = 0
@@ -138,25 +148,25 @@ def send_owned(*, cluster: Cluster, at: datetime) -> int:
         if row.sending_at and row.sending_at + grace_of(cluster) > at:
             continue
         try:
-            found = adapter.find_submitted(row.name) if row.tries else None
-            if found is None and row.tries >= MOST_TRIES:
+            spool_id = adapter.find_submitted(row.name) if row.tries else None
+            if spool_id is None and row.tries >= MOST_TRIES:
                 _leave_out(row, f"it was not accepted in {MOST_TRIES} tries")
                 continue
-            if found is None:
+            if spool_id is None:
                 if row.job_id in obstacles:
                     continue
                 job = owned_job(row)
                 row.sending_at = at
                 row.tries += 1
                 row.save(update_fields=["sending_at", "tries"])
-                found = adapter.submit_as_owner(job)
+                spool_id = adapter.submit_as_owner(job)
         except (InvalidTransition, SubmissionRefused) as error:
             _leave_out(row, str(error))
             continue
         except SchedulerError as error:
             log.warning("%s: %s", row, error)
             continue
-        RetryJob.objects.filter(pk=row.pk).update(spool_id=found)
+        RetryJob.objects.filter(pk=row.pk).update(spool_id=spool_id)
         sent += 1
     return sent
 
@@ -172,13 +182,15 @@ def _leave_out(row: RetryJob, why: str) -> None:
 
 def owned_job(row: RetryJob) -> OwnedJob:
     """Return what to submit. Raises `InvalidTransition` if the archive does not have it whole."""
-    job, captured = row.job, archived_job_for(row.job)
+    job = row.job
+    captured = archived_job_for(job)
     if captured is None:
         raise InvalidTransition(LeftOut.NO_SCRIPT.label)
     if reason := distrust(captured, trusted_hosts()):
         raise InvalidTransition(reason.label)
     try:
-        script, environment = read_blob(captured.script), read_blob(captured.environment)
+        script = read_blob(captured.script)
+        environment = read_blob(captured.environment)
     except DamagedContent as error:
         raise InvalidTransition(f"the archived content {error}") from error
     variables, masked = captured_variables(environment)
@@ -203,7 +215,7 @@ def owned_job(row: RetryJob) -> OwnedJob:
 
 @transaction.atomic
 def note_owned(*, cluster: Cluster) -> int:
-    """Note on verdicts what finished retries came to; return how many changed."""
+    """Record the outcome of finished retries on verdicts; return how many changed."""
     rows = RetryJob.objects.filter(job__cluster=cluster, as_owner=True, state=RetryState.RELEASED).exclude(spool_id="")
     waiting = {row.spool_id: row for row in rows.select_related("job")}
     jobs = Job.objects.filter(cluster=cluster, spool_id__in=waiting).exclude(state=JobState.REQUEUED)
@@ -212,4 +224,6 @@ def note_owned(*, cluster: Cluster) -> int:
         row = waiting[job.spool_id]
         if row.sending_at and job.submitted_at >= row.sending_at - SKEW:
             retries[row.job_id] = job
-    return note_retries(retries=retries) if retries else 0
+    if not retries:
+        return 0
+    return note_retries(retries=retries)

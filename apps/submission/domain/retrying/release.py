@@ -1,4 +1,4 @@
-"""Release batches of retries step by step, and count what came of them."""
+"""Release batches of retries step by step, and count their outcomes."""
 
 import logging
 from collections import defaultdict
@@ -27,8 +27,10 @@ from apps.submission.models import RetryBatch, RetryJob, Submission
 
 log = logging.getLogger(__name__)
 
-#: A batch stops if more than this share of its finished retries failed again, of at least so many.
-STOP_SHARE, STOP_FROM = 0.1, 10
+#: A batch stops if more than this share of its finished retries failed again.
+STOP_SHARE = 0.1
+#: A batch does not stop before so many retries have finished.
+STOP_FROM = 10
 
 
 def batches_to_advance() -> QuerySet[RetryBatch]:
@@ -43,45 +45,48 @@ def advance_batch(*, batch: RetryBatch, at: datetime) -> int:
 
     A step is one transaction. Jobs whose service is down, or which should not be submitted now, wait for a later step.
     """
-    found = RetryBatch.objects.select_for_update(skip_locked=True).filter(pk=batch.pk).first()
-    if found is None:
+    locked_batch = RetryBatch.objects.select_for_update(skip_locked=True).filter(pk=batch.pk).first()
+    if locked_batch is None:
         return 0
-    counts = _count(found)
+    counts = _count(locked_batch)
 
     failed = counts.get(RetryState.FAILED, 0)
     ended = failed + counts.get(RetryState.SUCCEEDED, 0)
     fails_again = ended >= STOP_FROM and failed > STOP_SHARE * ended
-    if found.state == BatchState.RELEASING and found.stops and fails_again:
-        move(found, to=BatchState.STOPPED, transitions=BATCH_MOVES)
-        publish_of("retry.stopped", found, by=PORTAL, at=at, failed=failed)
+    if locked_batch.state == BatchState.RELEASING and locked_batch.stops and fails_again:
+        move(locked_batch, to=BatchState.STOPPED, transitions=BATCH_MOVES)
+        publish_of("retry.stopped", locked_batch, by=PORTAL, at=at, failed=failed)
 
     released = 0
-    is_due = found.released_at is None or found.released_at + timedelta(minutes=found.pause_minutes) <= at
-    if found.state == BatchState.RELEASING and is_due:
-        released = _release(found, at)
-        counts = counts_of(found)
+    is_due = (
+        locked_batch.released_at is None
+        or locked_batch.released_at + timedelta(minutes=locked_batch.pause_minutes) <= at
+    )
+    if locked_batch.state == BatchState.RELEASING and is_due:
+        released = _release(locked_batch, at)
+        counts = counts_of(locked_batch)
 
-    if found.state == BatchState.RELEASING and not counts.get(RetryState.WAITING):
-        move(found, to=BatchState.RELEASED, transitions=BATCH_MOVES)
-        _mark_group(found, at)
-    if found.state == BatchState.RELEASED and not counts.get(RetryState.RELEASED):
-        move(found, to=BatchState.FINISHED, transitions=BATCH_MOVES, ended_at=at)
-        done = {state: counts.get(state, 0) for state in (RetryState.SUCCEEDED, RetryState.FAILED)}
-        publish_of(
-            "retry.finished", found, by=PORTAL, at=at, succeeded=done[RetryState.SUCCEEDED], jobs=sum(done.values())
-        )
+    if locked_batch.state == BatchState.RELEASING and not counts.get(RetryState.WAITING):
+        move(locked_batch, to=BatchState.RELEASED, transitions=BATCH_MOVES)
+        _mark_group(locked_batch, at)
+    if locked_batch.state == BatchState.RELEASED and not counts.get(RetryState.RELEASED):
+        move(locked_batch, to=BatchState.FINISHED, transitions=BATCH_MOVES, ended_at=at)
+        succeeded = counts.get(RetryState.SUCCEEDED, 0)
+        jobs = succeeded + counts.get(RetryState.FAILED, 0)
+        publish_of("retry.finished", locked_batch, by=PORTAL, at=at, succeeded=succeeded, jobs=jobs)
     return released
 
 
 def _count(batch: RetryBatch) -> dict[str, int]:
-    """Note what released jobs came to, by their verdicts; return the number of jobs by state.
+    """Record the outcome of released jobs by their verdicts; return the number of jobs by state.
 
-    Jobs of closed requests whose retry was not submitted are left out: it never will be.
+    Jobs of closed requests whose retry was not submitted are left out, because it never will be.
     """
     released = RetryJob.objects.filter(batch=batch, state=RetryState.RELEASED)
     ended = released.exclude(job__verdict__later_state="")
     ended.filter(job__verdict__later_state=JobState.COMPLETED).update(state=RetryState.SUCCEEDED)
     ended.exclude(job__verdict__later_state=JobState.COMPLETED).update(state=RetryState.FAILED)
+
     unsent = [SubmissionState.PLANNED, SubmissionState.FAILED]
     never = released.filter(submission__state__in=unsent, submission__request__state__in=CLOSED)
     never.update(state=RetryState.LEFT_OUT, why="its request was closed before it was submitted")
@@ -92,25 +97,31 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     """Plan the arrays of the next step; jobs that can no longer be retried are left out with the reason."""
     waiting = list(batch.jobs.filter(state=RetryState.WAITING).values_list("job__pk", flat=True))
     verdicts = Verdict.objects.filter(job__in=waiting).select_related("job__cluster", "experiment")
-    found = examine(list(verdicts.order_by("ended_at", "pk")), limits=Limits(), at=at, batch=batch)
+    dry_run = examine(list(verdicts.order_by("ended_at", "pk")), limits=Limits(), at=at, batch=batch)
     _leave_out(batch, set(waiting) - {verdict.job_id for verdict in verdicts}, "no verdict any more")
-    for reason, left_out in found.left_out.items():
+    for reason, left_out in dry_run.left_out.items():
         _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
-    obstacles = find_obstacles(found.eligible, outlook(at))
-    by_request, owned = defaultdict(list), []
-    for candidate in found.eligible:
+
+    obstacles = find_obstacles(dry_run.eligible, outlook(at))
+    by_request: dict[Request, list[Candidate]] = defaultdict(list)
+    owned: list[Candidate] = []
+    for candidate in dry_run.eligible:
         if candidate.verdict.job_id in obstacles:
             continue
         if candidate.submission is None:
             owned.append(candidate)
         else:
             by_request[candidate.submission.request].append(candidate)
+
     left = batch.step
-    for request in sorted(by_request, key=lambda request: request.pk):  # one order of locks for all processes
+    # All processes lock requests in the same order, so that they cannot block each other.
+    for request in sorted(by_request, key=lambda request: request.pk):
         if left:
             left -= _release_of(batch, request, by_request[request][:left], at)
-    jobs = batch.jobs.filter(job__in=[one.verdict.job_id for one in owned[:left]], state=RetryState.WAITING)
+    owned_ids = [candidate.verdict.job_id for candidate in owned[:left]]
+    jobs = batch.jobs.filter(job__in=owned_ids, state=RetryState.WAITING)
     left -= jobs.update(state=RetryState.RELEASED, released_at=at)
+
     if left < batch.step:
         batch.released_at = at
         batch.save(update_fields=["released_at"])
@@ -118,17 +129,20 @@ def _release(batch: RetryBatch, at: datetime) -> int:
     return batch.step - left
 
 
-def _release_of(batch: RetryBatch, request: Request, wanted: list[Candidate], at: datetime) -> int:
+def _release_of(batch: RetryBatch, request: Request, candidates: list[Candidate], at: datetime) -> int:
     """Plan retries of these jobs of a request; return how many."""
     request = locked(request)
-    # What the lock made sure of: nobody else has planned a retry of these jobs meanwhile.
-    found = examine([one.verdict for one in wanted], limits=Limits(), at=at, batch=batch)
-    for reason, left_out in found.left_out.items():
+    # Another process may have planned a retry of these jobs before the request was locked.
+    dry_run = examine([candidate.verdict for candidate in candidates], limits=Limits(), at=at, batch=batch)
+    for reason, left_out in dry_run.left_out.items():
         _leave_out(batch, [verdict.job_id for verdict in left_out], LeftOut(reason).label)
-    released, by_array = 0, defaultdict(list)
-    for one in found.eligible:
-        if one.submission:
-            by_array[one.submission].append(one)
+
+    by_array: dict[Submission, list[Candidate]] = defaultdict(list)
+    for candidate in dry_run.eligible:
+        if candidate.submission:
+            by_array[candidate.submission].append(candidate)
+
+    released = 0
     for submission, members in by_array.items():
         job_ids = [candidate.verdict.job_id for candidate in members]
         try:
@@ -144,7 +158,7 @@ def _release_of(batch: RetryBatch, request: Request, wanted: list[Candidate], at
 def _plan(
     batch: RetryBatch, submission: Submission, request: Request, members: list[Candidate], at: datetime
 ) -> Submission:
-    indices = sorted(one.index for one in members)
+    indices = sorted(candidate.index for candidate in members)
     why = batch.reason or f"Retry batch {batch.pk}."
     return plan_retry(submission=submission, request=request, indices=indices, by=batch.created_by, at=at, reason=why)
 
