@@ -29,9 +29,12 @@ def ensure_cluster(
 
 def sites_named(names: Iterable[str]) -> dict[str, int]:
     """Return the primary keys of sites by name; those that did not exist are created."""
-    wanted = set(names)
-    found = dict(Site.objects.filter(name__in=wanted).values_list("name", "pk"))
-    return found | {name: Site.objects.get_or_create(name=name)[0].pk for name in sorted(wanted - found.keys())}
+    site_names = set(names)
+    keys = dict(Site.objects.filter(name__in=site_names).values_list("name", "pk"))
+    for name in sorted(site_names - keys.keys()):
+        site, _ = Site.objects.get_or_create(name=name)
+        keys[name] = site.pk
+    return keys
 
 
 def adapter_of(cluster: Cluster) -> Scheduler:

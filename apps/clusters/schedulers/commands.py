@@ -164,6 +164,6 @@ class CommandScheduler:
             raise ValueError("option timeout_seconds: from above 0 to 3600")
 
     def _commands_with(self, *, inherits: tuple[str, ...], most_bytes: int = 1 << 30, **variables: str) -> Commands:
-        """Return the commands, with those of `variables` that have a value; the other arguments as in `Commands`."""
-        given = {name: value for name, value in variables.items() if value}
-        return Commands(self._options.get("bin", ""), self._seconds, most_bytes, inherits, given)
+        """Return the commands with the `variables` that are not empty; the other arguments are as in `Commands`."""
+        non_empty = {name: value for name, value in variables.items() if value}
+        return Commands(self._options.get("bin", ""), self._seconds, most_bytes, inherits, non_empty)

@@ -59,11 +59,11 @@ class SubmissionOptions(BaseModel):
 
 
 def read_options(values: Any) -> SubmissionOptions:
-    """Raises `ValueError` with every problem."""
+    """Read the options of a submission. Raises `ValueError` with every problem."""
     try:
         return SubmissionOptions.model_validate(values)
     except ValidationError as error:
-        raise ValueError(" ".join(_problem(each) for each in error.errors())) from error
+        raise ValueError(" ".join(_problem(detail) for detail in error.errors())) from error
 
 
 def check_log_options(options: Any) -> None:

@@ -16,11 +16,11 @@ _TEXTS = ("name", "comment", "work_dir", "submit_line", "stdout_path", "stderr_p
 
 
 def checked(record: JobRecord, raw: Callable[[], str], doubts: Sequence[str] = ()) -> JobRecord | Flagged:
-    """Return a record read by an adapter, flagged if it is wrong or `doubts`, sentences, came up while reading it."""
+    """Return a record from an adapter, flagged if it is wrong or doubtful; `doubts` are sentences of the adapter."""
     if problem := problem_of(record):
         return Flagged(raw(), problem)
-    if found := " ".join((*doubts, *doubts_of(record))):
-        return Flagged(raw(), found, record)
+    if sentences := " ".join((*doubts, *doubts_of(record))):
+        return Flagged(raw(), sentences, record)
     return record
 
 

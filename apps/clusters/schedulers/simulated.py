@@ -79,7 +79,10 @@ def mark_complete(connection: sqlite3.Connection, until: float) -> None:
 
 def store_current(connection: sqlite3.Connection, jobs: Iterable[CurrentJobs]) -> None:
     """Replace the list of jobs that have not ended."""
-    rows = [[one.spool_id, one.submitted_at.timestamp(), one.state, one.jobs, one.account, one.reason] for one in jobs]
+    rows = [
+        [group.spool_id, group.submitted_at.timestamp(), group.state, group.jobs, group.account, group.reason]
+        for group in jobs
+    ]
     connection.execute("INSERT OR REPLACE INTO state VALUES ('current', ?)", (json.dumps(rows),))
 
 
@@ -122,8 +125,8 @@ class Simulated:
             rows = _state(store, "current")
         if rows is None:
             raise SchedulerError("the simulation has not said yet what waits and runs")
-        for spool_id, submitted, state, *rest in rows:
-            yield CurrentJobs(spool_id, datetime.fromtimestamp(submitted, UTC), CurrentState(state), *rest)
+        for spool_id, submitted, state, *columns in rows:
+            yield CurrentJobs(spool_id, datetime.fromtimestamp(submitted, UTC), CurrentState(state), *columns)
 
     def submit(self, job: BatchJob) -> str:
         """Queue a job; the simulation accepts it in its next step.

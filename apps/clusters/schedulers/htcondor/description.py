@@ -34,48 +34,64 @@ def _lines(ad: Mapping[bytes, bytes]) -> list[bytes]:
 
 def with_values(description: bytes, before: Iterable[Variable], after: Iterable[Variable]) -> bytes:
     """Replace old values of variables by new ones throughout a description."""
-    old, new = dict(before), dict(after)
+    old = dict(before)
+    new = dict(after)
     changed = {name: new[name] for name in old if name in new and new[name] != old[name]}
     if not changed:
         return description
+
     ads, header, files = description.partition(_FIRST_FILE)
-    found = _DELIMITER.search(ads)
-    delimiter = found[1] if found else b";"
-    lines = [_ad_line(line, changed, delimiter) for line in ads.split(b"\n")]
-    text = b"\n".join(lines) + header + b"\n".join(_command(line, changed) for line in files.split(b"\n"))
+    delimiter_match = _DELIMITER.search(ads)
+    delimiter = delimiter_match[1] if delimiter_match else b";"
+    ad_lines = [_ad_line(line, changed, delimiter) for line in ads.split(b"\n")]
+    commands = [_command(line, changed) for line in files.split(b"\n")]
+    text = b"\n".join(ad_lines) + header + b"\n".join(commands)
     if len(changed) * len(text) > _MOST_COMPARED:
         return b"# left out: too many secrets to look for\n"
+
     for name, value in changed.items():
-        in_quotes = old[name].replace(b"'", b"''")
-        ways = {way.replace(b'"', quote) for way in (old[name], in_quotes) for quote in (b'"', b'\\"', b'""')}
-        for written in ways:
-            if len(written) >= _LONG_ENOUGH:
-                text = text.replace(written, value)
+        for spelling in _spellings(old[name]):
+            if len(spelling) >= _LONG_ENOUGH:
+                text = text.replace(spelling, value)
     return text
+
+
+def _spellings(value: bytes) -> set[bytes]:
+    """Return the ways in which a value may be written, depending on the quotes around it."""
+    spellings = set()
+    for text in (value, value.replace(b"'", b"''")):
+        for double_quote in (b'"', b'\\"', b'""'):
+            spellings.add(text.replace(b'"', double_quote))
+    return spellings
 
 
 def _ad_line(line: bytes, changed: Mapping[bytes, bytes], delimiter: bytes) -> bytes:
     """Return a line of an ad, with changed variables if it is the environment."""
-    found = _ENVIRONMENT.fullmatch(line)
-    text = unquoted(found[2]) if found else None
-    if not found or text is None:
+    match = _ENVIRONMENT.fullmatch(line)
+    text = unquoted(match[2]) if match else None
+    if not match or text is None:
         return line
-    is_new = found[1].lower() == b"environment"
+    is_new = match[1].lower() == b"environment"
     written = _replaced(text, changed, None if is_new else delimiter)
-    return line if written is None else line_of(found[1], quoted(written))
+    return line if written is None else line_of(match[1], quoted(written))
 
 
 def _command(line: bytes, changed: Mapping[bytes, bytes]) -> bytes:
-    """Return a line of a submit description, likewise; double quotes mark the new syntax."""
-    found = _ENVIRONMENT.fullmatch(line)
-    if not found:
+    """Return a line of a submit description, with changed variables if it is the environment.
+
+    Double quotes mark the new syntax.
+    """
+    match = _ENVIRONMENT.fullmatch(line)
+    if not match:
         return line
-    value = found[2].rstrip()
+
+    value = match[2].rstrip()
     if not value.startswith(b'"'):
         written = _replaced(value, changed, b";")
-        return line if written is None else line_of(found[1], written)
+        return line if written is None else line_of(match[1], written)
+
     written = _replaced(value[1:-1].replace(b'""', b'"'), changed, None)
-    return line if written is None else line_of(found[1], b'"' + written.replace(b'"', b'""') + b'"')
+    return line if written is None else line_of(match[1], b'"' + written.replace(b'"', b'""') + b'"')
 
 
 def _replaced(text: bytes, changed: Mapping[bytes, bytes], delimiter: bytes | None) -> bytes | None:

@@ -32,18 +32,22 @@ def read_v1(text: bytes, delimiter: bytes) -> list[Variable]:
 def read_v2(text: bytes) -> list[Variable]:
     """Read the new syntax. Raises `ValueError`."""
     entries: list[list[bytes]] = []
-    position, in_entry = 0, False
+    position = 0
+    in_entry = False
     while position < len(text):
         if text[position] in b" \t\r\n":
-            position, in_entry = position + 1, False
+            position += 1
+            in_entry = False
             continue
+
         part = _PART.match(text, position)
         if part is None:
             raise ValueError("a single quote of the environment is not closed")
         if not in_entry:
             entries.append([])
         entries[-1].append(part[0][1:-1].replace(b"''", b"'") if part[0].startswith(b"'") else part[0])
-        position, in_entry = part.end(), True
+        position = part.end()
+        in_entry = True
     return [name_and_value(b"".join(parts)) for parts in entries]
 
 
@@ -52,5 +56,10 @@ def write_v1(variables: Iterable[Variable], delimiter: bytes) -> bytes:
 
 
 def write_v2(variables: Iterable[Variable]) -> bytes:
-    entries = (name + b"=" + value for name, value in variables)
-    return b" ".join(b"'" + each.replace(b"'", b"''") + b"'" if _TO_QUOTE.search(each) else each for each in entries)
+    entries = []
+    for name, value in variables:
+        entry = name + b"=" + value
+        if _TO_QUOTE.search(entry):
+            entry = b"'" + entry.replace(b"'", b"''") + b"'"
+        entries.append(entry)
+    return b" ".join(entries)

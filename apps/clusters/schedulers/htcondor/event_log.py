@@ -74,8 +74,9 @@ def _apply(
         return None
     job.facts |= dict(_FACT.findall(event))
     if kind == _STARTED:
-        job.started_at, job.starts = at, job.starts + 1
-        job.host = next((found[1] for pattern in _HOSTS if (found := pattern.search(event))), "")
+        job.started_at = at
+        job.starts += 1
+        job.host = _host_in(event)
     elif kind == _SIZE and (memory := _MEMORY.search(event)):
         job.max_memory = max(job.max_memory or 0, int(memory[1]) * 1024**2)
     elif kind == _HELD:
@@ -86,11 +87,23 @@ def _apply(
     return None
 
 
+def _host_in(event: str) -> str:
+    """Return the host on which a job started, by the first pattern that matches; empty if none does."""
+    for pattern in _HOSTS:
+        match = pattern.search(event)
+        if match:
+            return match[1]
+    return ""
+
+
 def _record(key: tuple[int, int], job: _Job, kind: str, event: str, at: datetime) -> JobRecord:
-    returned, signalled = _RETURNED.search(event), _SIGNALLED.search(event)
+    returned = _RETURNED.search(event)
+    signalled = _SIGNALLED.search(event)
     if kind == _TERMINATED and not returned and not signalled:
         raise ValueError("neither a return value nor a signal")
-    code, signal = int(returned[1]) if returned else 0, int(signalled[1]) if signalled else 0
+
+    code = int(returned[1]) if returned else 0
+    signal = int(signalled[1]) if signalled else 0
     ended = JobState.FAILED if code or signal else JobState.COMPLETED
     times = [int(number) for number in usage.groups()] if (usage := _USAGE.search(event)) else []
     weights = (86_400, 3_600, 60, 1)

@@ -64,15 +64,17 @@ def ads_of_jobs(directory: Path, *, since: datetime) -> Iterator[Ad]:
 
 def _ads_backwards(file: BinaryIO, since: datetime, until: datetime) -> Generator[Ad, None, bool]:
     """Yield the candidate ads of a file. Return whether all earlier ads are older than `since`."""
-    first, last = int(since.timestamp()), until.timestamp()
+    first = int(since.timestamp())
+    last = until.timestamp()
     lines: list[bytes] = []
-    wanted = False
+    is_candidate = False
     for line in _lines_backwards(file):
         if not line.startswith(_BANNER):
-            if wanted:
+            if is_candidate:
                 lines.append(line)
             continue
-        if wanted:
+
+        if is_candidate:
             yield read_ad(reversed(lines))
         banner = _JOB_BANNER.fullmatch(line)
         if banner and banner[2] and int(banner[2]) < first:
@@ -80,8 +82,10 @@ def _ads_backwards(file: BinaryIO, since: datetime, until: datetime) -> Generato
         completed = int(banner[1]) if banner else -1
         # A removed job has no completion date; its ad has the time.
         in_time = completed <= 0 or first <= completed < last or completed > _NO_TIME
-        wanted, lines = banner is not None and in_time, []
-    if wanted:
+        is_candidate = banner is not None and in_time
+        lines = []
+
+    if is_candidate:
         yield read_ad(reversed(lines))
     return False
 
@@ -89,16 +93,18 @@ def _ads_backwards(file: BinaryIO, since: datetime, until: datetime) -> Generato
 def _lines_backwards(file: BinaryIO) -> Iterator[bytes]:
     """Yield the complete lines of a file from its end."""
     position = file.seek(0, os.SEEK_END)
-    rest, is_last = b"", True
+    line_end = b""
+    is_last = True
     while position > 0:
         size = min(_BLOCK_BYTES, position)
         position -= size
         file.seek(position)
-        first, *lines = (file.read(size) + rest).split(b"\n")
+        first, *lines = (file.read(size) + line_end).split(b"\n")
         if is_last and lines:
             lines.pop()
             is_last = False
         yield from reversed(lines)
-        rest = first[:_MOST_AD_BYTES]
-    if rest and not is_last:
-        yield rest
+        line_end = first[:_MOST_AD_BYTES]
+
+    if line_end and not is_last:
+        yield line_end

@@ -51,16 +51,21 @@ def read_queue(pieces: Iterable[bytes]) -> tuple[QueueCounts, list[Flagged]]:
         raise SchedulerError(f"condor_q: its answer cannot be read: {error}") from error
     if not isinstance(ads, list):
         raise SchedulerError("condor_q: its answer is no list of jobs")
+
     counts: QueueCounts = Counter()
     flagged = []
     for ad in ads:
-        names = {str(name).casefold(): value for name, value in ad.items()} if isinstance(ad, dict) else {}
-        if missing := [name for name in _NEEDED if _number(names.get(name.casefold())) <= 0] or (
-            [] if "procid" in names else ["ProcId"]
-        ):
+        attributes: dict[str, object] = {}
+        if isinstance(ad, dict):
+            attributes = {str(name).casefold(): value for name, value in ad.items()}
+
+        missing = [name for name in _NEEDED if _number(attributes.get(name.casefold())) <= 0]
+        if "procid" not in attributes:
+            missing.append("ProcId")
+        if missing:
             flagged.append(Flagged(json.dumps(ad), f"{missing[0]} is missing or not a number."))
-        elif found := _read(names):
-            counts[found] += 1
+        elif queued := _read(attributes):
+            counts[queued] += 1
     return counts, flagged
 
 

@@ -50,10 +50,12 @@ class HTCondor(CommandScheduler):
 
         Ads that cannot be read come first.
         """
-        found: dict[tuple[datetime, int, str, datetime, int], JobRecord | Flagged] = {}
-        history, per_job = self._options.get("history"), self._options.get("per_job_history")
+        history = self._options.get("history")
+        per_job = self._options.get("per_job_history")
         if not history and not per_job:
             raise SchedulerError(f"cluster {self.cluster}: neither option `history` nor `per_job_history` is set")
+
+        attempts: dict[tuple[datetime, int, str, datetime, int], JobRecord | Flagged] = {}
         ads = chain(
             ads_in_history(Path(history), since=since, until=until) if history else (),
             ads_of_jobs(Path(per_job), since=since) if per_job else (),
@@ -64,8 +66,10 @@ class HTCondor(CommandScheduler):
             if record is None:
                 yield read
             elif since <= record.ended_at < until:
-                found[record.ended_at, record.raw_id, record.job_id, record.submitted_at, record.attempt] = read
-        yield from (found[key] for key in sorted(found))
+                key = record.ended_at, record.raw_id, record.job_id, record.submitted_at, record.attempt
+                attempts[key] = read
+        for key in sorted(attempts):
+            yield attempts[key]
 
     def current_jobs(self) -> Iterator[CurrentJobs | Flagged]:
         return current_jobs(self._commands, schedd=self._schedd, pool=self._pool)

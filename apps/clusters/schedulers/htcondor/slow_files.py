@@ -39,15 +39,18 @@ class Patience:
         place = _place_of(path)
         if place not in self._hanging:
             if len(self._hanging) >= MOST_HANGING:
-                self._hanging = {place: each for place, each in self._hanging.items() if not each[1].done()}
+                self._hanging = {place: read for place, read in self._hanging.items() if not read[1].done()}
             if len(self._hanging) >= MOST_HANGING:
                 raise NotNow(f"{MOST_HANGING} reads of other files wait for servers that do not answer")
             return None
-        asked, reading = self._hanging[place]
+
+        earlier_read, reading = self._hanging[place]
         if not reading.done():
             raise NotNow("its file server does not answer")
         del self._hanging[place]
-        return reading.result() if asked == (account, path) and not reading.exception() else None
+        if earlier_read != (account, path) or reading.exception():
+            return None
+        return reading.result()
 
 
 def _begin(account: Account, path: Path, max_bytes: int) -> Future[_Read]:
@@ -70,6 +73,8 @@ def _place_of(path: Path) -> Path:
         lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
     except OSError:
         lines = []
-    mounted = {_ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), line.split(b" ")[4]) for line in lines}
-    place = next((each for each in (path, *path.parents) if os.fsencode(each) in mounted), Path("/"))
-    return path.parent if place == Path("/") else place
+    mounted = {_ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), line.split(b" ")[4]) for line in lines}
+
+    root = Path("/")
+    mount_point = next((directory for directory in (path, *path.parents) if os.fsencode(directory) in mounted), root)
+    return path.parent if mount_point == root else mount_point

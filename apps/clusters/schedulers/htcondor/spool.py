@@ -58,8 +58,10 @@ class HTCondorSpool:
 
     def entry_at(self, path: Path) -> SpoolEntry | None:
         """Return the cluster for a name from `scan`; no file has this name."""
-        found = _ENTRY.fullmatch(path.name)
-        return self._entry(int(found[1])) if found and path.parent == self.directory else None
+        match = _ENTRY.fullmatch(path.name)
+        if not match or path.parent != self.directory:
+            return None
+        return self._entry(int(match[1]))
 
     def is_index(self, path: Path) -> bool:
         """Whether `path` is the job queue log, and clusters have entered or left it since the last scan."""

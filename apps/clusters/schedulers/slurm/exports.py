@@ -53,7 +53,7 @@ def records_of_jobcomp(text: str, zone: tzinfo, newest: datetime) -> Iterator[Jo
 
 def _records(items: Iterable[Any], read: Any) -> Iterator[JobRecord | Flagged]:
     """Yield the records of items; attempts are numbered within them."""
-    found: list[JobRows] = []
+    jobs: list[JobRows] = []
     for item in items:
         if not item or (isinstance(item, str) and not item.strip()):
             continue
@@ -63,28 +63,45 @@ def _records(items: Iterable[Any], read: Any) -> Iterator[JobRecord | Flagged]:
             raw = item if isinstance(item, str) else json.dumps(item)
             yield Flagged(raw, f"The job cannot be read: {type(error).__name__}: {error}.")
         else:
-            found.append(rows)
-    attempts = number_attempts(rows.job for rows in found)
-    for rows in found:
+            jobs.append(rows)
+
+    attempts = number_attempts(rows.job for rows in jobs)
+    for rows in jobs:
         if rows.job["State"] not in {"PENDING", "RUNNING", "SUSPENDED"}:
             yield from read_records(rows, attempts[rows.identity])
 
 
+def _job_id(job: Mapping[str, Any], raw_id: str) -> str:
+    """Return the ID of a job as sacct shows it: of a task of an array, or a component of a heterogeneous job."""
+    array = job.get("array") or {}
+    array_id = _number(array.get("job_id"))
+    task_id = _number(array.get("task_id"))
+    het = job.get("het") or {}
+    het_id = _number(het.get("job_id"))
+
+    if array_id and array.get("task"):
+        return f"{array_id}_[{array['task']}]"
+    if array_id and task_id:
+        return f"{array_id}_{task_id}"
+    if het_id and het_id != "0":
+        return f"{het_id}+{_number(het.get('job_offset')) or 0}"
+    return raw_id
+
+
 def _rows_of_json(job: Mapping[str, Any]) -> JobRows:
-    time, array, het = job["time"], job.get("array") or {}, job.get("het") or {}
-    task, offset = _number(array.get("task_id")), _number(het.get("job_offset"))
-    raw_id, array_id, het_id = (_number(value) for value in (job["job_id"], array.get("job_id"), het.get("job_id")))
-    if array_id and (task or array.get("task")):
-        job_id = f"{array_id}_[{array['task']}]" if array.get("task") else f"{array_id}_{task}"
-    else:
-        job_id = f"{het_id}+{offset or 0}" if het_id and het_id != "0" else raw_id
-    state, by = _word(job["state"]["current"]), job.get("kill_request_user") or ""
+    time = job["time"]
+    raw_id = _number(job["job_id"])
+    job_id = _job_id(job, raw_id)
+    state = _word(job["state"]["current"])
+    cancelled_by = job.get("kill_request_user") or ""
+    if state == "CANCELLED" and cancelled_by:
+        state = f"CANCELLED by {cancelled_by}"
     memory = _count(job["tres"].get("requested"), "mem")
     steps = [_row_of_step(step, job_id) for step in job.get("steps") or ()]
     row = {
         "JobID": job_id,
         "JobIDRaw": raw_id,
-        "State": f"CANCELLED by {by}" if state == "CANCELLED" and by else state,
+        "State": state,
         "ExitCode": _exit_code(job["exit_code"]),
         "Reason": job["state"].get("reason") or "",
         "Submit": _number(time["submission"]),
@@ -153,16 +170,20 @@ _DOCUMENT_TEXTS = {
 
 
 def _rows_of_line(line: str, zone: tzinfo) -> JobRows:
-    found = _FILETXT.fullmatch(line.rstrip("\n"))
-    if not found:
+    match = _FILETXT.fullmatch(line.rstrip("\n"))
+    if not match:
         raise ValueError("this is not a line of jobcomp/filetxt")
-    facts = {name: value or "" for name, value in found.groupdict().items()}
+
+    facts = {name: value or "" for name, value in match.groupdict().items()}
     times = {name: _seconds_since(facts[name], zone) for name in ("Submit", "Start", "End")}
+    elapsed = ""
+    if times["Start"]:
+        elapsed = str(max(0, int(times["End"]) - int(times["Start"])))
     row = {
         **{name: value for name, value in facts.items() if name in FIELDS},
         **times,
         "JobID": f"{facts['array']}_{facts['task']}" if facts["array"] else facts["JobIDRaw"],
-        "ElapsedRaw": str(max(0, int(times["End"]) - int(times["Start"]))) if times["Start"] else "",
+        "ElapsedRaw": elapsed,
         "ReqMem": _memory(facts["tres"]),
     }
     return JobRows(dict.fromkeys(FIELDS, "") | row, [])
@@ -177,8 +198,8 @@ def _seconds_since(text: str, zone: tzinfo) -> str:
 
 
 def _memory(tres: str) -> str:
-    found = _MEMORY.search(tres)
-    return found[1] if found else ""
+    match = _MEMORY.search(tres)
+    return match[1] if match else ""
 
 
 def _number(value: Any) -> str:
@@ -192,7 +213,9 @@ def _word(value: Any) -> str:
 
 
 def _count(tres: Any, kind: str) -> str:
-    counts = [one["count"] for one in tres or () if one["type"] == kind and one["count"] is not None]
+    """Return the largest count of a kind of resource; empty if there is none."""
+    resources = [resource for resource in tres or () if resource["type"] == kind]
+    counts = [resource["count"] for resource in resources if resource["count"] is not None]
     return str(max(counts)) if counts else ""
 
 

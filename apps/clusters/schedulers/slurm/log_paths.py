@@ -49,10 +49,11 @@ def work_out_paths(record: JobRecord, *, script: bytes, environment: Mapping[str
     program = PurePosixPath(record.submit_line.split(" ")[0]).name
     if not record.work_dir or program in ("salloc", "srun"):
         return None
-    asked = requested_output(record.submit_line, environment, script)
+
+    output = requested_output(record.submit_line, environment, script)
     default = DEFAULT_OUTPUT if _task_id(record) is None else DEFAULT_ARRAY_OUTPUT
-    stdout = fill_in(asked.stdout or default, record)
-    stderr = fill_in(asked.stderr, record) if asked.stderr else stdout
+    stdout = fill_in(output.stdout or default, record)
+    stderr = fill_in(output.stderr, record) if output.stderr else stdout
     return LogPaths(stdout=Path(record.work_dir, stdout), stderr=Path(record.work_dir, stderr), source="derived")
 
 
@@ -64,12 +65,16 @@ def paths_shown(shown: str, record: JobRecord) -> LogPaths | None:
     job = _FIRST_LINE.match(shown)
     if not job or int(job[1]) != record.raw_id:
         return None
-    restarts, submitted = _RESTARTS.search(shown), _SUBMITTED.search(shown)
+
+    restarts = _RESTARTS.search(shown)
+    submitted = _SUBMITTED.search(shown)
     never_restarted = restarts and submitted and not int(restarts[1])
     if submitted and never_restarted and int(submitted[1]) != int(record.submitted_at.timestamp()):
         return None  # a later job with the same id
-    found = dict(_PLAIN_LINE.findall(shown))
-    stdout, stderr = found.get("StdOut", ""), found.get("StdErr", "")
+
+    fields = dict(_PLAIN_LINE.findall(shown))
+    stdout = fields.get("StdOut", "")
+    stderr = fields.get("StdErr", "")
     if not stdout.startswith("/") or "\\" in stdout + stderr:
         return None  # 22.05 expands patterns protected by a backslash, and so shows a wrong path
     return LogPaths(stdout=_path(stdout, record), stderr=_path(stderr or stdout, record), source="scheduler")

@@ -34,11 +34,13 @@ def hosts(commands: Commands, cpu_models: Mapping[str, str]) -> Iterator[HostFac
             fields.setdefault(name, value)
         if not fields.get("NodeName"):
             continue
-        known = [cpu_models[each] for each in fields.get("ActiveFeatures", "").split(",") if each in cpu_models]
+
+        features = fields.get("ActiveFeatures", "").split(",")
+        models = [cpu_models[feature] for feature in features if feature in cpu_models]
         memory = _number(fields.get("RealMemory"))
         yield HostFacts(
             fields["NodeName"],
-            cpu_model=known[0] if known else "",
+            cpu_model=models[0] if models else "",
             address=fields.get("NodeAddr", ""),
             cores=_number(fields.get("CPUTot")),
             memory_bytes=None if memory is None else memory * _MIB,

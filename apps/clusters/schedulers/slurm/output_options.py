@@ -49,28 +49,38 @@ def output_of_command(submit_line: str) -> Output:
 
 def arguments_of_submission(submit_line: str, *, name: str) -> str:
     """Return what follows the script in an sbatch command; nothing for `--wrap`, `salloc` and `srun`."""
-    program, *words = submit_line.split(" ")
+    program, *arguments = submit_line.split(" ")
     if PurePosixPath(program).name != "sbatch":
         return ""
+
     named = False
-    while words:
-        options, words = _cut_options(words)
+    while arguments:
+        options, arguments = _cut_options(arguments)
         named |= any(option == "J" or "job-name".startswith(option) for option, _ in options)
-        if not words or words[0] != ":":
+        if not arguments or arguments[0] != ":":
             break
-        words = words[1:]
-    return "" if not words or words[0].startswith("--wrap") else _after_script(words, "" if named else name)
+        arguments = arguments[1:]
+
+    if not arguments or arguments[0].startswith("--wrap"):
+        return ""
+    return _after_script(arguments, "" if named else name)
 
 
 def arguments_of_command(command: str, *, name: str) -> str:
-    """Return what follows the script in the command that slurmctld keeps of a job."""
+    """Return what follows the script in the command that slurmctld keeps for a job."""
     return _after_script(command.split(" "), name)
 
 
-def _after_script(words: list[str], name: str) -> str:
-    """Return what follows the script. An unnamed job has the name of its script, which tells where that is."""
-    script = next((at for at, word in enumerate(words) if name and word.rpartition("/")[2] == name), 0)
-    return " ".join(words[script + 1 :])
+def _after_script(arguments: list[str], name: str) -> str:
+    """Return what follows the script: the argument with this name, or the first one.
+
+    A job that was submitted without a name has that of its script.
+    """
+    script = 0
+    if name:
+        file_names = [argument.rpartition("/")[2] for argument in arguments]
+        script = file_names.index(name) if name in file_names else 0
+    return " ".join(arguments[script + 1 :])
 
 
 def output_of_script(script: bytes) -> Output:
@@ -81,48 +91,55 @@ def output_of_script(script: bytes) -> Output:
             if line.strip() and not line.startswith(b"#"):
                 break
             continue
-        words = list(_words(line.removeprefix(b"#SBATCH").decode(errors="replace")))
-        if words in (["hetjob"], ["packjob"]):
+
+        arguments = list(_words(line.removeprefix(b"#SBATCH").decode(errors="replace")))
+        if arguments in (["hetjob"], ["packjob"]):
             break
-        output = _output_of(words).over(output)
+        output = _output_of(arguments).over(output)
     return output
 
 
-def _output_of(words: list[str]) -> Output:
-    found = dict(_cut_options(words)[0])  # of an option given twice the last counts
-    return Output(found.get("output", ""), found.get("error", ""))
+def _output_of(arguments: list[str]) -> Output:
+    options = dict(_cut_options(arguments)[0])  # the last one counts if an option is repeated
+    return Output(options.get("output", ""), options.get("error", ""))
 
 
-def _cut_options(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the leading options of a command, and the words from its script, `:` or `--wrap` on."""
+def _cut_options(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the leading options of a command, and the arguments from its script, `:` or `--wrap` on."""
     options = []
     at = 0
-    while at < len(words):
-        word = words[at]
-        if word and (word == ":" or not word.startswith("-") or word.startswith("--wrap")):
+    while at < len(arguments):
+        argument = arguments[at]
+        if argument and (argument == ":" or not argument.startswith("-") or argument.startswith("--wrap")):
             break
         at += 1
-        if word:
-            name, value, taken = _option(word, words[at] if at < len(words) else "")
+        if argument:
+            following = arguments[at] if at < len(arguments) else ""
+            name, value, taken = _option(argument, following)
             options.append((name, value))
             at += taken
-    return options, words[at:]
+    return options, arguments[at:]
 
 
-def _option(word: str, following: str) -> tuple[str, str, bool]:
-    """Return the name and value of the option that is `word`, and whether its value is the word after it."""
-    if word.startswith("--"):
-        name, equals, value = word[2:].partition("=")
+def _option(argument: str, following: str) -> tuple[str, str, bool]:
+    """Return the name and value of an option, and whether its value is the following argument."""
+    if argument.startswith("--"):
+        name, equals, value = argument[2:].partition("=")
         taken = not equals and name not in _LONG_FLAGS
-        value = following if taken else value
+        if taken:
+            value = following
         for whole in ("output", "error"):
             if len(name) > 1 and whole.startswith(name):
                 return whole, value, taken
         return name, value, taken
-    rest = word[1:].lstrip(_SHORT_FLAGS)
-    letter, value = rest[:1], rest[1:]
+
+    without_flags = argument[1:].lstrip(_SHORT_FLAGS)
+    letter = without_flags[:1]
+    value = without_flags[1:]
     taken = bool(letter) and letter not in _SHORT_OPTIONAL and not value
-    return {"o": "output", "e": "error"}.get(letter, letter), following if taken else value, taken
+    if taken:
+        value = following
+    return {"o": "output", "e": "error"}.get(letter, letter), value, taken
 
 
 def _words(text: str) -> Iterator[str]:

@@ -19,15 +19,24 @@ _HELD_FOR = {"JobHeldUser", "JobHeldAdmin"}
 
 def current_jobs(commands: Commands) -> Iterator[CurrentJobs]:
     """Return the jobs that have not ended, with each task of an array, with one command. Raises `SchedulerError`."""
-    found: QueueCounts = Counter()
+    counts: QueueCounts = Counter()
     rows = _rows(commands, _CURRENT_FIELDS, "--array", f"--states={_NOT_ENDED}")
     for spool_id, submitted, account, state, reason in rows:
-        waits = CurrentState.HELD if reason in _HELD_FOR or "HOLD" in state else CurrentState.QUEUED
-        now = waits if state == "PENDING" or "HOLD" in state else CurrentState.RUNNING
-        if seconds := read_number(submitted):
-            why = "" if now == CurrentState.RUNNING else reason.partition(",")[0]
-            found[spool_id, seconds, now, account, why] += 1
-    return current_jobs_of(found)
+        seconds = read_number(submitted)
+        if seconds:
+            current_state = _current_state(state, reason)
+            why = "" if current_state == CurrentState.RUNNING else reason.partition(",")[0]
+            counts[spool_id, seconds, current_state, account, why] += 1
+    return current_jobs_of(counts)
+
+
+def _current_state(state: str, reason: str) -> CurrentState:
+    """Return whether a job is queued, held or runs, from its state and reason in squeue."""
+    if "HOLD" in state:
+        return CurrentState.HELD
+    if state != "PENDING":
+        return CurrentState.RUNNING
+    return CurrentState.HELD if reason in _HELD_FOR else CurrentState.QUEUED
 
 
 def known_submissions(commands: Commands) -> Iterator[Submission]:

@@ -27,7 +27,7 @@ class Sacct:
         sacct escapes nothing, but ends each field with a delimiter of our choice. As it cannot be guessed, no text in a
         comment can be taken for the end of a field or row.
         """
-        asked = [name for name in fields if name in self.known_fields]
+        available = [name for name in fields if name in self.known_fields]
         delimiter = new_delimiter()
         output = self.commands.run(
             "sacct",
@@ -37,11 +37,11 @@ class Sacct:
             "--parsable",
             "--noconvert",
             f"--delimiter={delimiter}",
-            f"--format={','.join(asked)}",
+            f"--format={','.join(available)}",
             *selection,
         )
-        for values in split_rows(output, delimiter, len(asked)):
-            yield dict.fromkeys(fields, "") | dict(zip(asked, values, strict=True))
+        for values in split_rows(output, delimiter, len(available)):
+            yield dict.fromkeys(fields, "") | dict(zip(available, values, strict=True))
 
     @cached_property
     def known_fields(self) -> frozenset[str]:

@@ -46,10 +46,10 @@ class SlurmSpool(DirectorySpool):
 
     def entry_at(self, path: Path) -> SpoolEntry | None:
         text = str(path)  # called for each event: text is faster than paths
-        found = _EVENT.fullmatch(text, len(self._prefix)) if text.startswith(self._prefix) else None
-        if not found:
+        match = _EVENT.fullmatch(text, len(self._prefix)) if text.startswith(self._prefix) else None
+        if not match:
             return None
-        return SpoolEntry(job_id=found[2], path=path.parent if found[3] else path)
+        return SpoolEntry(job_id=match[2], path=path.parent if match[3] else path)
 
     def read(self, entry: SpoolEntry) -> SpooledJob:
         """Read script and environment from the same open directory."""

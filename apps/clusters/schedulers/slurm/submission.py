@@ -78,12 +78,12 @@ def options_of(job: BatchJob) -> list[str]:
 def read_owner_command(text: str) -> list[str]:
     """Return the words of an `owner_command`, none if it is empty. Raises `ValueError`."""
     try:
-        words = shlex.split(text)
+        command = shlex.split(text)
     except ValueError as error:
         raise ValueError(f"option owner_command: {error}") from error
-    if words and not (words[0].startswith("/") and "{user}" in words):
+    if command and not (command[0].startswith("/") and "{user}" in command):
         raise ValueError("option owner_command: a program with its whole path, and {user} as a word of its own")
-    return words
+    return command
 
 
 def submit_as_owner(commands: Commands, command: list[str], job: OwnedJob) -> str:
@@ -100,16 +100,18 @@ def submit_as_owner(commands: Commands, command: list[str], job: OwnedJob) -> st
     first_id = job.first_id if job.task is None else f"{job.first_id}_{job.task}"
     if _is_there(commands, first_id):
         raise SubmissionRefused(f"sbatch: {first_id} is queued or runs")
-    words = [word.replace("{user}", job.owner) if word == "{user}" else word for word in command]
+
+    owner_command = [job.owner if word == "{user}" else word for word in command]
     try:
         with tempfile.TemporaryFile() as content:
             files = {"script.sh": job.script, "environment": job.environment}
             content.writelines(write_tar(TarMember(name, data, mode=0o600) for name, data in files.items()))
             content.seek(0)
-            said = commands.submit_by([*words, *_owned_options(job), "--", *job.arguments], content=content)
+            full_command = [*owner_command, *_owned_options(job), "--", *job.arguments]
+            answer = commands.submit_by(full_command, content=content)
     except CommandFailed as error:
         raise _refused(error) from error
-    return _id_in(said)
+    return _id_in(answer)
 
 
 def _owned_options(job: OwnedJob) -> list[str]:
@@ -138,8 +140,8 @@ def find_submitted(commands: Commands, name: str) -> str | None:
     check_name(name)
     listed = commands.run("squeue", "--all", "--states=all", "--noheader", f"--name={name}", "--format=%F")
     if not listed.strip():
-        words = ("-nPX", "--allusers", f"--starttime={LOOK_BACK}", f"--name={name}", "--format=JobID")
-        listed = commands.run("sacct", *words)
+        options = ("-nPX", "--allusers", f"--starttime={LOOK_BACK}", f"--name={name}", "--format=JobID")
+        listed = commands.run("sacct", *options)
     ids = sorted({line.strip().partition("_")[0] for line in listed.splitlines() if line.strip()}, key=int)
     return ids[0] if ids else None
 

@@ -45,12 +45,16 @@ class Accounting:
         """
         self._bad_lines = []
         days = self._days()
-        first, last = self._day_of(since), self._day_of(until) + timedelta(days=1)
+        first = self._day_of(since)
+        last = self._day_of(until) + timedelta(days=1)
         lines = {day: self._lines(day) for day in days if first <= day <= last}
-        ended = {line.job_id for some in lines.values() for line in some if self._is_end(line, since)}
+        ended: set[bytes] = set()
+        for lines_of_day in lines.values():
+            ended.update(line.job_id for line in lines_of_day if self._is_end(line, since))
+
         events: dict[bytes, list[Event]] = defaultdict(list)
-        for some in lines.values():
-            self._add(events, some, ended)
+        for lines_of_day in lines.values():
+            self._add(events, lines_of_day, ended)
         self._look_back(events, [day for day in days if first - timedelta(days=LOOKBACK_DAYS) <= day < first])
         yield from self._bad_lines
         for job_id in sorted(events):
@@ -67,20 +71,21 @@ class Accounting:
 
     def _look_back(self, events: dict[bytes, list[Event]], days: list[date]) -> None:
         """Prepend the earlier events of each job, back to the one that queued it."""
-        sought = {job_id for job_id, known in events.items() if known[0].kind != "Q"}
+        incomplete = {job_id for job_id, job_events in events.items() if job_events[0].kind != "Q"}
         for day in reversed(days):
-            if not sought:
+            if not incomplete:
                 return
             earlier: dict[bytes, list[Event]] = defaultdict(list)
-            self._add(earlier, self._lines(day), sought)
-            for job_id, found in earlier.items():
-                events[job_id][:0] = found
-                if any(event.kind == "Q" for event in found):
-                    sought.discard(job_id)
+            self._add(earlier, self._lines(day), incomplete)
+            for job_id, earlier_events in earlier.items():
+                events[job_id][:0] = earlier_events
+                if any(event.kind == "Q" for event in earlier_events):
+                    incomplete.discard(job_id)
 
-    def _add(self, events: dict[bytes, list[Event]], lines: Iterable[_Line], wanted: Collection[bytes]) -> None:
+    def _add(self, events: dict[bytes, list[Event]], lines: Iterable[_Line], job_ids: Collection[bytes]) -> None:
+        """Append the events of these jobs to `events`."""
         for line in lines:
-            if line.job_id not in wanted:
+            if line.job_id not in job_ids:
                 continue
             try:
                 event = Event(self._time(line.time), text(line.kind), text(line.job_id), read_facts(text(line.facts)))
@@ -131,8 +136,8 @@ class Accounting:
         return moment.astimezone(self.zone).date()
 
     def _time(self, raw: bytes) -> datetime:
-        found = _TIME.fullmatch(raw)
-        if not found:
+        match = _TIME.fullmatch(raw)
+        if not match:
             raise ValueError("no time")
-        month, day, year, hour, minute, second = map(int, found.groups())
+        month, day, year, hour, minute, second = map(int, match.groups())
         return datetime(year, month, day, hour, minute, second, tzinfo=self.zone).astimezone(UTC)

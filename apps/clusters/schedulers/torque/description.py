@@ -58,7 +58,7 @@ def with_variables(content: bytes, variables: Iterable[Variable]) -> bytes:
     Empty if it does not contain them as pbs_server writes them: it could contain unmasked secrets.
     """
     pairs = tuple(variables)
-    changed, count = _LIST.subn(lambda found: found[1] + _join(found[2], pairs) + found[3], content)
+    changed, count = _LIST.subn(lambda match: match[1] + _join(match[2], pairs) + match[3], content)
     return changed if count == 1 else b""
 
 

@@ -19,11 +19,13 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 def described_paths(jobs: Path, record: JobRecord) -> LogPaths | None:
     """Return the paths in the `.JB` of a job or task in the spool `jobs`; None if there is none."""
-    found = _JOB_ID.fullmatch(record.job_id)
-    if not found:
+    match = _JOB_ID.fullmatch(record.job_id)
+    if not match:
         return None
-    number, task = found["number"], found["task"]
-    name = f"{number}-{task}{found['server']}.JB" if task else f"{record.job_id}.JB"
+
+    number = match["number"]
+    task = match["task"]
+    name = f"{number}-{task}{match['server']}.JB" if task else f"{record.job_id}.JB"
     for names in ((), (number[-1],)):
         try:
             with opened_directory(jobs, *names) as directory:
@@ -31,7 +33,9 @@ def described_paths(jobs: Path, record: JobRecord) -> LogPaths | None:
             attributes = read_description(content).attributes
         except (SpoolError, BadDescription):
             continue
-        stdout, stderr = attributes.get("Output_Path", ""), attributes.get("Error_Path", "")
+
+        stdout = attributes.get("Output_Path", "")
+        stderr = attributes.get("Error_Path", "")
         if stdout:
             out = _filled(record, stdout, "OU", {})
             return _joined(out, _filled(record, stderr, "ER", {}), attributes.get("Join_Path", "n"), "scheduler")
@@ -41,17 +45,19 @@ def described_paths(jobs: Path, record: JobRecord) -> LogPaths | None:
 def derived_paths(record: JobRecord, *, script: bytes, environment: Mapping[str, str]) -> LogPaths | None:
     """Derive the paths from directives of the script; the command line is unknown."""
     start = environment.get("PBS_O_INITDIR") or environment.get("PBS_O_WORKDIR", "")
-    found = _JOB_ID.fullmatch(record.job_id)
-    if not start or not found or not script:
+    match = _JOB_ID.fullmatch(record.job_id)
+    if not start or not match or not script:
         return None
-    asked = directives(script)
-    task = found["task"]
+
+    options = directives(script)
+    number = match["number"]
+    task = match["task"]
     name = record.name.removesuffix(f"-{task}") if task else record.name
     end = f"-{task}" if task else ""
-    stdout = _absolute(start, asked.get("-o") or f"{name}.o{found['number']}") + end
-    stderr = _absolute(start, asked.get("-e") or f"{name}.e{found['number']}") + end
+    stdout = _absolute(start, options.get("-o") or f"{name}.o{number}") + end
+    stderr = _absolute(start, options.get("-e") or f"{name}.e{number}") + end
     out = _filled(record, stdout, "OU", environment)
-    return _joined(out, _filled(record, stderr, "ER", environment), asked.get("-j", "n"), "derived")
+    return _joined(out, _filled(record, stderr, "ER", environment), options.get("-j", "n"), "derived")
 
 
 def directives(script: bytes) -> dict[str, str]:
@@ -60,8 +66,8 @@ def directives(script: bytes) -> dict[str, str]:
     for line in script[:_MOST_BYTES].decode("utf-8", "replace").splitlines():
         if line.startswith("#PBS") and len(line) <= _LONGEST_LINE:
             try:
-                words = shlex.split(line[4:], comments=True)
-                options |= getopt.gnu_getopt(words, _OPTIONS_OF_QSUB)[0]
+                arguments = shlex.split(line[4:], comments=True)
+                options |= getopt.gnu_getopt(arguments, _OPTIONS_OF_QSUB)[0]
             except (ValueError, getopt.GetoptError):
                 continue
         elif line.strip() and not line.startswith(("#", ":")):
@@ -89,7 +95,7 @@ def _filled(record: JobRecord, path: str, suffix: str, environment: Mapping[str,
         "PBS_JOBNAME": record.name,
         "USER": record.user,
     }
-    filled = _VARIABLE.sub(lambda found: known.get(found[1] or found[2]) or found[0], _without_host(path))
+    filled = _VARIABLE.sub(lambda match: known.get(match[1] or match[2]) or match[0], _without_host(path))
     return f"{filled}{record.job_id}.{suffix}" if filled.endswith("/") else filled
 
 

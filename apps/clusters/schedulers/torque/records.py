@@ -49,10 +49,12 @@ def read_facts(text: str) -> dict[str, str]:
     times last, so that no fact in user text hides them.
     """
     facts: dict[str, str] = {}
-    found = list(_FACT.finditer(text))
-    ends = [*(following.start() for following in found[1:]), len(text)]
-    for this, value_end in zip(found, ends, strict=False):
-        name, value = this[1], text[this.end() : value_end]
+    matches = list(_FACT.finditer(text))
+    ends = [match.start() for match in matches[1:]]
+    ends.append(len(text))
+    for match, value_end in zip(matches, ends, strict=False):
+        name = match[1]
+        value = text[match.end() : value_end]
         if name not in _BEFORE_NAME:
             facts[name] = value
         elif "jobname" not in facts:
@@ -90,7 +92,9 @@ def _apply(job: _Submission, event: Event) -> Iterator[JobRecord]:
         case "R":
             if job.start:
                 yield _record(job, event, JobState.REQUEUED)
-            job.attempt, job.start, job.deletion = job.attempt + 1, None, None
+            job.attempt += 1
+            job.start = None
+            job.deletion = None
         case "D":
             job.deletion = job.deletion or event
         case "A":
@@ -128,20 +132,21 @@ def _ended(job: _Submission, event: Event) -> JobRecord:
 
 def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
     facts = job.facts
-    found = _JOB_ID.fullmatch(event.job_id)
-    if not found:
+    match = _JOB_ID.fullmatch(event.job_id)
+    if not match:
         raise ValueError(f"no job id: {event.job_id!r}")
-    started_at = read_time(job.start.facts.get("start", "")) or job.start.at if job.start else None
-    if event.kind == "E":
-        started_at = read_time(event.facts.get("start", "")) or started_at
-    ended_at = (read_time(event.facts.get("end", "")) if event.kind == "E" else None) or event.at
-    hosts = [part.partition("/") for part in facts.get("exec_host", "").split("+") if part] if started_at else []
+
+    started_at, ended_at = _times(job, event)
+    hosts: list[tuple[str, str, str]] = []
     wall = _duration(event.facts.get("resources_used.walltime", ""))
+    if started_at:
+        hosts = [part.partition("/") for part in facts.get("exec_host", "").split("+") if part]
     if wall is None:
         wall = int((ended_at - started_at).total_seconds()) if started_at else 0
+
     return JobRecord(
         job_id=event.job_id,
-        raw_id=int(found["number"]),
+        raw_id=int(match["number"]),
         spool_id=spool_id_of(event.job_id),
         attempt=job.attempt,
         state=state,
@@ -165,14 +170,28 @@ def _record(job: _Submission, event: Event, state: JobState) -> JobRecord:
     )
 
 
+def _times(job: _Submission, event: Event) -> tuple[datetime | None, datetime]:
+    """Return start and end of an attempt; the last event of a job that ended has both, others only their own time."""
+    started_at = None
+    if job.start:
+        started_at = read_time(job.start.facts.get("start", "")) or job.start.at
+    if event.kind != "E":
+        return started_at, event.at
+    return (
+        read_time(event.facts.get("start", "")) or started_at,
+        read_time(event.facts.get("end", "")) or event.at,
+    )
+
+
 def unreadable_figures(events: Iterable[Event]) -> list[str]:
     """Return a sentence for each figure that is given, but not as a time, duration or size."""
-    facts = [fact for event in events for fact in event.facts.items()]
-    return [
-        f"{name} cannot be read."
-        for name, read in _FIGURES.items()
-        if any(given == name and value and read(value) is None for given, value in facts)
-    ]
+    unreadable = set()
+    for event in events:
+        for name, read in _FIGURES.items():
+            value = event.facts.get(name)
+            if value and read(value) is None:
+                unreadable.add(name)
+    return [f"{name} cannot be read." for name in _FIGURES if name in unreadable]
 
 
 def read_time(text: str) -> datetime | None:
@@ -190,8 +209,12 @@ def _duration(text: str) -> int | None:
 
 def _size(text: str) -> int | None:
     """Read bytes, with or without a unit; None for words of eight bytes, which are practically unused."""
-    found = _SIZE.fullmatch(text.lower())
-    return int(found[1]) * 1024 ** " kmgtp".index(found[2] or " ") if found and not text.lower().endswith("w") else None
+    lowered = text.lower()
+    match = _SIZE.fullmatch(lowered)
+    if not match or lowered.endswith("w"):
+        return None
+    factor: int = 1024 ** " kmgtp".index(match[2] or " ")
+    return int(match[1]) * factor
 
 
 def _slots(text: str) -> int:
