@@ -97,15 +97,15 @@ class CaptureHostAdmin(PortalAdmin):
         if change:
             change_capture_host(host=obj, by=user_of(request), at=timezone.now())
             return
-        made, token = create_capture_host(
+        host, token = create_capture_host(
             name=obj.name,
             clusters=obj.clusters,
             trusted=obj.trusted,
             by=user_of(request),
             at=timezone.now(),
         )
-        obj.pk = made.pk
-        self._show(request, made, token)
+        obj.pk = host.pk
+        self._show(request, host, token)
 
     def get_readonly_fields(self, request: HttpRequest, obj: CaptureHost | None = None) -> list[str]:
         return ["heard_at", *(["name"] if obj else [])]
@@ -155,14 +155,14 @@ class SinkStateAdmin(ReadOnlyAdmin):
     def forget(self, request: HttpRequest, sinks: QuerySet[SinkState]) -> None:
         self._act(request, sinks, forget_sink, "{sink} removed.")
 
-    def _act(self, request: HttpRequest, sinks: QuerySet[SinkState], act: Callable[..., Any], words: str) -> None:
+    def _act(self, request: HttpRequest, sinks: QuerySet[SinkState], act: Callable[..., Any], message: str) -> None:
         for sink in sinks:
             try:
                 result = act(sink=sink, by=user_of(request), at=timezone.now())
             except DomainError as error:
                 messages.error(request, str(error))
             else:
-                messages.success(request, words.format(sink=sink, result=result))
+                messages.success(request, message.format(sink=sink, result=result))
 
 
 register_read_only(

@@ -40,7 +40,7 @@ class SearchForm(forms.Form):
         cleaned = super().clean() or self.cleaned_data
         if cleaned.get("text") and not any(cleaned.get(name) for name in self.NARROW):
             self.add_error("text", "Name a user, a request or a day as well.")
-        if (asked := cleaned.get("words")) and not Search(words=asked).terms:
+        if cleaned.get("words") and not Search(words=cleaned["words"]).terms:
             self.add_error("words", "No word is in this: look for it as any text.")
         return cleaned
 
@@ -93,9 +93,9 @@ class ArchivedJobs(AnyOf):
 
     @property
     def search(self) -> Search:
-        """Return what is looked for in the scripts."""
-        asked = self.form.cleaned_data
-        return Search(**{name: asked.get(name) or "" for name in ("words", "line", "module", "text")})
+        """Return the search in the scripts."""
+        values = self.form.cleaned_data
+        return Search(**{name: values.get(name) or "" for name in ("words", "line", "module", "text")})
 
     def page(self, query: QueryDict, *, size: int = 50) -> Page[ArchivedJob]:
         """Return the page that `query` asks for, newest submission first. Raises `TooWide`."""

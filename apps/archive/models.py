@@ -200,14 +200,14 @@ class FoundFirst(models.Lookup):
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
         left, left_parameters = self.process_lhs(compiler, connection)
         matching = " AND ".join("words @@ %s::tsquery" for _ in self.rhs)
-        found = f"SELECT script_id FROM archive_scriptwords WHERE {matching} OFFSET 0"
-        return f"{left} IN ({found})", (*left_parameters, *self.rhs)
+        scripts = f"SELECT script_id FROM archive_scriptwords WHERE {matching} OFFSET 0"
+        return f"{left} IN ({scripts})", (*left_parameters, *self.rhs)
 
 
 class ScriptWords(models.Model):
-    """The words of a script for each day on which jobs with it were submitted, that day among them.
+    """The words of a script for each day on which jobs with it were submitted; the day is one of the words.
 
-    So the newest jobs with a word are found by looking at few days, however many jobs have it.
+    The newest jobs with a word are found by looking at few days, however many jobs have it.
     """
 
     pk = models.CompositePrimaryKey("script", "day")

@@ -175,19 +175,19 @@ class ArchivedJobViewSet(ReadOnlyModelViewSet[ArchivedJob], ApiViewSet[ArchivedJ
         return tar_response(request.user, chosen_jobs(request.user, request.query_params))
 
     @command(NewPinSerializer, PinSerializer)
-    def pin(self, job: ArchivedJob, **given: Any) -> Pin:
+    def pin(self, job: ArchivedJob, **fields: Any) -> Pin:
         """Keep a job whatever the rules of retention say."""
-        return pin_job(job=job, **given)
+        return pin_job(job=job, **fields)
 
     @command(code=204)
-    def unpin(self, job: ArchivedJob, **given: Any) -> None:
+    def unpin(self, job: ArchivedJob, **fields: Any) -> None:
         """Let the rules of retention count again."""
-        unpin_job(job=job, **given)
+        unpin_job(job=job, **fields)
 
     @command(CaptureChoiceSerializer, ArchivedJobSerializer, allowed=may_choose_capture, url_path="use-capture")
-    def use_capture(self, job: ArchivedJob, **given: Any) -> ArchivedJob:
+    def use_capture(self, job: ArchivedJob, **fields: Any) -> ArchivedJob:
         """Use this one of the captures of a job that differ."""
-        return choose_capture(job=job, **given)
+        return choose_capture(job=job, **fields)
 
 
 def _bytes(blob: Blob) -> HttpResponse:

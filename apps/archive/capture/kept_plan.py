@@ -35,7 +35,10 @@ def keep(
 ) -> None:
     """Keep a plan in the journal's directory, made of the settings of these names. Raises `OSError`."""
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    settings = [name for plain in sorted(names) for name in (plain, f"{plain}_FILE")]
+    settings = []
+    for name in sorted(names):
+        settings += [name, f"{name}_FILE"]
+
     plan, watched = kept
     content = marshal.dumps([settings, _made_of(arguments, environment, settings), plan, list(watched)])
     written = f"{directory}/{_FILE}.new"
@@ -61,11 +64,15 @@ def take(*, arguments: "Sequence[str]", environment: "Mapping[str, str]") -> "Ke
 
 
 def _made_of(arguments: "Sequence[str]", environment: "Mapping[str, str]", settings: "Sequence[str]") -> list[object]:
-    """Return all that decides what the plan is."""
-    given = {name: environment[name] for name in settings if name in environment}
-    files = [*_CODE, *(path for name, path in given.items() if name.endswith("_FILE"))]
-    stated = [(status.st_ino, status.st_size, status.st_mtime_ns) for status in map(os.stat, files)]
-    return [sys.version, sys.prefix, os.uname().nodename, os.getcwd(), list(arguments), given, stated]
+    """Return everything that the plan depends on."""
+    variables = {name: environment[name] for name in settings if name in environment}
+
+    files = list(_CODE)
+    files += [path for name, path in variables.items() if name.endswith("_FILE")]
+    versions = [(status.st_ino, status.st_size, status.st_mtime_ns) for status in map(os.stat, files)]
+
+    host = os.uname().nodename
+    return [sys.version, sys.prefix, host, os.getcwd(), list(arguments), variables, versions]
 
 
 def _given(option: str, arguments: "Sequence[str]") -> str | None:

@@ -160,14 +160,21 @@ class Reader:
         return replace_secrets(masked, secrets).decode("utf-8", "surrogatepass")
 
     def _description(self, spooled: SpooledJob) -> bytes:
-        """Return the description, with what is masked in the arguments masked there too."""
+        """Return the description, with the secrets in the arguments masked there too."""
         description = spooled.description
-        words = {word: self.masker.mask_text(word) for word in set(spooled.arguments.split())} if description else {}
-        secrets = {word: masked for word, masked in words.items() if masked != word}
+        if not description:
+            return description
+
+        secrets = {}
+        for argument in set(spooled.arguments.split()):
+            masked = self.masker.mask_text(argument)
+            if masked != argument:
+                secrets[argument] = masked
         if len(secrets) * len(description) > _MOST_COMPARED:
             return b"left out: too many secrets to look for\n"
-        for word, masked in secrets.items():
-            description = description.replace(word.encode(), masked.encode())
+
+        for secret, masked in secrets.items():
+            description = description.replace(secret.encode(), masked.encode())
         return description
 
     def _report(self, entry: SpoolEntry, reason: str) -> None:

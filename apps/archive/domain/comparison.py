@@ -36,7 +36,7 @@ _RULES = [
     # The fingerprint of a secret says whether two are equal, and stays.
     (re.compile(r"(?<!<masked:)\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE), "<hex>"),
 ]
-
+_WORD_OR_BLANKS = re.compile(r"\w+|\s+|.")
 
 #: Variables that differ in every run and say nothing.
 _NOISE = re.compile(
@@ -123,19 +123,30 @@ def compare_fully(left: Side, right: Side, exact: bool) -> Comparison:
 def _compare(left: Side, right: Side, *, exact: bool, plain: bool) -> Comparison:
     rows = None
     if left.lines is not None and right.lines is not None:
-        keys = [
-            side.lines if exact or plain else [normalised(line, job_id=side.job_id) for line in side.lines or ()]
-            for side in (left, right)
-        ]
-        rows = compare_lines(left.lines, right.lines, keys[0] or (), keys[1] or (), plain=plain)
+        left_keys = _line_keys(left, verbatim=exact or plain)
+        right_keys = _line_keys(right, verbatim=exact or plain)
+        rows = compare_lines(left.lines, right.lines, left_keys, right_keys, plain=plain)
+
     if left.variables is None or right.variables is None:
         return Comparison(rows, None, [], 0, plain)
     changes = compare_variables(left.variables, right.variables)
     differing = [change for change in changes if change.kind != "equal"]
-    noise = [] if exact else [each for each in differing if _is_noise(each, left.job_id, right.job_id, plain=plain)]
-    names = {change.name for change in noise}
-    shown = [change for change in differing if change.name not in names]
+    noise = []
+    shown = []
+    for change in differing:
+        if not exact and _is_noise(change, left.job_id, right.job_id, plain=plain):
+            noise.append(change)
+        else:
+            shown.append(change)
     return Comparison(rows, shown, noise, len(changes) - len(differing), plain)
+
+
+def _line_keys(side: Side, *, verbatim: bool) -> Sequence[str]:
+    """Return what the lines of a script are compared by: the lines themselves if `verbatim`."""
+    lines = side.lines or ()
+    if verbatim:
+        return lines
+    return [normalised(line, job_id=side.job_id) for line in lines]
 
 
 def _is_noise(change: Change, left_id: str, right_id: str, *, plain: bool) -> bool:
@@ -185,18 +196,25 @@ def compare_lines(
 
 def _pieces(left: str, right: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
     """Mark the words in which two lines differ."""
-    a, b = (re.findall(r"\w+|\s+|.", line) for line in (left, right))
-    if max(len(a), len(b)) > MOST_WORDS:
-        return (Piece(left, changed=True),), (Piece(right, changed=True),)
-    matcher = SequenceMatcher(None, a, b, autojunk=False)
+    left_words = _WORD_OR_BLANKS.findall(left)
+    right_words = _WORD_OR_BLANKS.findall(right)
+    whole_lines = (Piece(left, changed=True),), (Piece(right, changed=True),)
+    if max(len(left_words), len(right_words)) > MOST_WORDS:
+        return whole_lines
+
+    matcher = SequenceMatcher(None, left_words, right_words, autojunk=False)
     if matcher.ratio() < 0.3:
-        return (Piece(left, changed=True),), (Piece(right, changed=True),)
-    sides: tuple[list[Piece], list[Piece]] = ([], [])
-    for kind, a0, a1, b0, b1 in matcher.get_opcodes():
-        for side, words in zip(sides, (a[a0:a1], b[b0:b1]), strict=True):
-            if words:
-                side.append(Piece("".join(words), changed=kind != "equal"))
-    return tuple(sides[0]), tuple(sides[1])
+        return whole_lines
+
+    left_pieces = []
+    right_pieces = []
+    for kind, left_start, left_end, right_start, right_end in matcher.get_opcodes():
+        changed = kind != "equal"
+        if left_start < left_end:
+            left_pieces.append(Piece("".join(left_words[left_start:left_end]), changed=changed))
+        if right_start < right_end:
+            right_pieces.append(Piece("".join(right_words[right_start:right_end]), changed=changed))
+    return tuple(left_pieces), tuple(right_pieces)
 
 
 Block = tuple[str, int, int, int, int]

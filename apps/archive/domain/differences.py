@@ -60,7 +60,11 @@ class Difference:
 
 def fold(rows: Sequence[Row]) -> list[Row | Fold]:
     """Return rows with long runs of equal ones folded."""
-    near = {at + by for at, row in enumerate(rows) if row.kind != "equal" for by in range(-CONTEXT, CONTEXT + 1)}
+    near: set[int] = set()
+    for at, row in enumerate(rows):
+        if row.kind != "equal":
+            near.update(range(at - CONTEXT, at + CONTEXT + 1))
+
     shown: list[Row | Fold] = []
     hidden = 0
     for at, row in enumerate(rows):
@@ -75,7 +79,7 @@ def fold(rows: Sequence[Row]) -> list[Row | Fold]:
 
 
 def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool) -> Difference:
-    """Compare two jobs; unless `exact`, what differs in every run is equal."""
+    """Compare two jobs; unless `exact`, values that differ in every run count as equal."""
     sees = sees_environment(user, left) and sees_environment(user, right)
     scripts = [shown_script(job) for job in (left, right)]
     sides = []
@@ -83,33 +87,38 @@ def difference(left: ArchivedJob, right: ArchivedJob, *, user: User, exact: bool
         shown = shown_environment(job) if sees else None
         variables = {variable.name: variable.value for variable in shown.variables} if shown else None
         sides.append(Side(job.job_id, script.lines if script else None, variables))
-    found = compare(*sides, exact=exact)
+
+    comparison = compare(*sides, exact=exact)
     return Difference(
         left=left,
         right=right,
         same_script=left.script_id == right.script_id,
         same_environment=left.environment_id == right.environment_id,
-        rows=found.rows,
-        changes=found.changes,
-        noise=found.noise,
-        equal_variables=found.equal_variables,
+        rows=comparison.rows,
+        changes=comparison.changes,
+        noise=comparison.noise,
+        equal_variables=comparison.equal_variables,
         whole=all(script is None or script.whole for script in scripts),
-        plain=found.plain,
+        plain=comparison.plain,
     )
 
 
 def last_success(job: ArchivedJob, *, user: User) -> tuple[ArchivedJob, str] | None:
-    """Return the last job before this one that completed and is of the same kind, and in words of which kind."""
-    done = jobs_for_list(user).filter(state=JobState.COMPLETED.value, submitted_at__gte=job.submitted_at - LOOK_BACK)
-    done = done.filter(submitted_at__lte=job.submitted_at).exclude(pk=job.pk).defer(None)
-    for words, condition in _kinds(job):
-        found = done.filter(condition).order_by("-submitted_at", "-pk").first()
-        if found:
-            return found, words
+    """Return the newest earlier job of the same kind that completed, and a description of that kind."""
+    completed = jobs_for_list(user).filter(
+        state=JobState.COMPLETED.value,
+        submitted_at__gte=job.submitted_at - LOOK_BACK,
+    )
+    earlier = completed.filter(submitted_at__lte=job.submitted_at).exclude(pk=job.pk).defer(None)
+    for description, condition in _kinds(job):
+        newest = earlier.filter(condition).order_by("-submitted_at", "-pk").first()
+        if newest:
+            return newest, description
     return None
 
 
 def _kinds(job: ArchivedJob) -> list[tuple[str, Q]]:
+    """Return the kinds that a job is of, closest first: a description and a condition for each."""
     kinds = []
     if job.request_key:
         same_request = Q(request_key=job.request_key, stage=job.stage)

@@ -123,28 +123,44 @@ def _wait_for_storing() -> None:
 
 @transaction.atomic
 def take_facts(*, archived: Iterable[int]) -> int:
-    """Bring what accounting knows to these archived jobs, given by their ids; return how many it changed."""
-    # Locked first and asked after: so two that link tasks of one array at the same time see each other's.
+    """Copy facts from accounting to the archived jobs with these ids; return how many changed."""
+    # Locked before the query, so that two workers that link tasks of one array see each other's changes.
     rows = {row.pk: row for row in _locked(archived)}
-    readers = {cluster: _arguments_reader(cluster) for cluster in {row.cluster for row in rows.values()}}
-    masker = _masker(names="")  # the collector has masked by the setting, and by the rules that there were then
-    wanted, tolerance = list(rows), CLOCK_TOLERANCE.total_seconds()
-    with connection.cursor() as cursor:
-        groups = [[state.value for state in group] for group in (FAILED_STATES, INTERRUPTED_STATES)]
-        cursor.execute(_FACTS, [wanted, tolerance, tolerance, wanted, *groups])
-        found = [(rows[pk], Facts(*facts)) for pk, *facts in cursor.fetchall()]
+    clusters = {row.cluster for row in rows.values()}
+    readers = {cluster: _arguments_reader(cluster) for cluster in clusters}
+    # The collector has already masked by the setting, and by the rules of that time.
+    masker = _masker(names="")
+
     changes = {}
-    for row, facts in found:
-        values: dict[str, object] = {"state": next((state.value for state in WORST_FIRST if state in facts.states), "")}
-        values |= {"tasks": facts.tasks, "worst_tasks": facts.failed or facts.interrupted}
+    for pk, facts in _facts_of(list(rows)):
+        row = rows[pk]
+        worst_state = next((state.value for state in WORST_FIRST if state in facts.states), "")
+        values: dict[str, object] = {
+            "state": worst_state,
+            "tasks": facts.tasks,
+            "worst_tasks": facts.failed or facts.interrupted,
+        }
         if facts.experiment_id is not None:
             values["experiment_id"] = facts.experiment_id
+
+        arguments = ""
         reader = readers[row.cluster]
-        arguments = reader.script_arguments(submit_line=facts.submit_line, name=facts.name) if reader else ""
+        if reader:
+            arguments = reader.script_arguments(submit_line=facts.submit_line, name=facts.name)
         arguments = masker.mask_text(arguments)
         values |= _missing(row, user=facts.user, account=facts.account, name=facts.name, arguments=arguments)
         changes[row] = values
     return _save(changes)
+
+
+def _facts_of(archived: list[int]) -> list[tuple[int, Facts]]:
+    """Return what accounting knows of the archived jobs with these ids, each with its id."""
+    tolerance = CLOCK_TOLERANCE.total_seconds()
+    failed = [state.value for state in FAILED_STATES]
+    interrupted = [state.value for state in INTERRUPTED_STATES]
+    with connection.cursor() as cursor:
+        cursor.execute(_FACTS, [archived, tolerance, tolerance, archived, failed, interrupted])
+        return [(pk, Facts(*columns)) for pk, *columns in cursor.fetchall()]
 
 
 @transaction.atomic
@@ -184,35 +200,41 @@ def link_all(*, cluster: Cluster) -> int:
 
 
 def describe_jobs(*, cluster: Cluster, at: datetime) -> int:
-    """Ask the scheduler itself, once, for users, names and arguments of jobs captured lately; return of how many.
+    """Read users, names and arguments of recently captured jobs from the scheduler; return how many changed.
 
-    So they are known while a job waits or runs, and on a cluster without accounting. Nothing is asked where nothing
-    is missing, or the scheduler cannot be asked so. Raises `SchedulerError`.
+    Makes them known while a job waits or runs, and on a cluster without accounting. Asks the scheduler at most once,
+    and only if a user is missing and the scheduler supports it. Raises `SchedulerError`.
     """
     newest = ArchivedJob.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
-    lately = ArchivedJob.objects.filter(pk__gt=newest - ASKED_AMONG, cluster=cluster, captured_at__gte=at - ASKED_FOR)
+    recent = ArchivedJob.objects.filter(pk__gt=newest - ASKED_AMONG, cluster=cluster, captured_at__gte=at - ASKED_FOR)
     missing: dict[str, list[ArchivedJob]] = {}
-    for row in lately.filter(user=""):
+    for row in recent.filter(user=""):
         missing.setdefault(row.job_id, []).append(row)
     scheduler = adapter_of(cluster)
     if not missing or not isinstance(scheduler, KnowsSubmissions):
         return 0
-    found = {
-        row.pk: submission
-        for submission in scheduler.submissions()
-        for row in missing.get(submission.spool_id, ())
-        if abs(row.submitted_at - submission.submitted_at) <= CLOCK_TOLERANCE
-    }
-    return _describe(found, current_masker())
+
+    submissions: dict[int, Submission] = {}
+    for submission in scheduler.submissions():
+        for row in missing.get(submission.spool_id, ()):
+            if abs(row.submitted_at - submission.submitted_at) <= CLOCK_TOLERANCE:
+                submissions[row.pk] = submission
+    return _describe(submissions, current_masker())
 
 
 @transaction.atomic
-def _describe(found: dict[int, Submission], masker: Masker) -> int:
+def _describe(submissions: dict[int, Submission], masker: Masker) -> int:
+    """Fill in what rows lack from their submissions, which are by the row's key; return how many changed."""
     changes = {}
-    for row in _locked(found):
-        known = found[row.pk]
-        arguments = masker.mask_text(clean_text(known.arguments))
-        changes[row] = _missing(row, user=known.user, account=known.account, name=known.name, arguments=arguments)
+    for row in _locked(submissions):
+        submission = submissions[row.pk]
+        changes[row] = _missing(
+            row,
+            user=submission.user,
+            account=submission.account,
+            name=submission.name,
+            arguments=masker.mask_text(clean_text(submission.arguments)),
+        )
     return _save(changes)
 
 
@@ -239,24 +261,23 @@ def _arguments_reader(cluster: Cluster) -> ReadsArguments | None:
 
 
 def _missing(row: ArchivedJob, **texts: str) -> dict[str, object]:
-    """Return those texts that the row does not have yet, as its columns take them."""
+    """Return the texts that the row lacks, cut to the lengths of its columns."""
     lengths = {name: getattr(ArchivedJob._meta.get_field(name), "max_length", None) for name in texts}
     return {name: clean_text(text, lengths[name]) for name, text in texts.items() if text and not getattr(row, name)}
 
 
 def _save(changes: Mapping[ArchivedJob, Mapping[str, object]]) -> int:
-    """Save the rows whose values differ; return how many. Sinks that show who submitted a job get it with that."""
+    """Save the rows whose values differ; return how many. Jobs whose user is new go to the sinks again."""
     changed = []
-    described = [
-        row.pk
-        for row, values in changes.items()
-        if any(values.get(name) and not getattr(row, name) for name in _DESCRIBED)
-    ]
+    described = []
     for row, values in changes.items():
+        if any(values.get(name) and not getattr(row, name) for name in _DESCRIBED):
+            described.append(row.pk)
         if any(getattr(row, name) != value for name, value in values.items()):
             changed.append(row)
         for name, value in values.items():
             setattr(row, name, value)
+
     fields = ["experiment", "state", "tasks", "worst_tasks", "user", "account", "name", "arguments"]
     saved = ArchivedJob.objects.bulk_update(changed, fields, batch_size=_BATCH)
     send_described(archived=described)

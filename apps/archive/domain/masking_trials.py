@@ -63,21 +63,22 @@ def continue_lost_trials(*, at: datetime) -> None:
 
 
 def _look_through(trial: MaskingTrial, blobs: list[Blob]) -> None:
-    """Add what the rule finds in `blobs` to the trial. A value that is masked already is nothing new."""
-    tried = MaskingRule(applies_to=trial.applies_to, pattern=trial.pattern)
-    masker = Masker(names="", key=b"", rules=[tried.as_rule()])
+    """Add the matches of the rule in `blobs` to the trial. Values that are already masked do not count."""
+    rule = MaskingRule(applies_to=trial.applies_to, pattern=trial.pattern)
+    masker = Masker(names="", key=b"", rules=[rule.as_rule()])
     names: Counter[str] = Counter(trial.names)
-    found = []
+    matching_environments = []
     for blob in blobs:
         try:
             variables = [pair for pair in variables_in(read_blob(blob)) if not pair[1].startswith(b"<masked:")]
-        except DamagedContent:  # `archive verify` tells
+        except DamagedContent:  # reported by `archive verify`
             continue
-        masked = masker.mask(variables)[1]
-        if masked:
-            found.append(blob.pk)
-            names.update(masked)
+        masked_names = masker.mask(variables)[1]
+        if masked_names:
+            matching_environments.append(blob.pk)
+            names.update(masked_names)
+
     trial.environments += len(blobs)
-    trial.found_environments += len(found)
-    trial.found_jobs += ArchivedJob.objects.filter(environment__in=found).count()
+    trial.found_environments += len(matching_environments)
+    trial.found_jobs += ArchivedJob.objects.filter(environment__in=matching_environments).count()
     trial.names = dict(names.most_common(_MOST_NAMES))

@@ -63,8 +63,8 @@ def pin_job(*, job: ArchivedJob, by: User, reason: str, at: datetime) -> Pin:
     if not may_pin(by, job):
         raise NotAllowed("Only the OPG and members of the experiment can pin a job.")
     ArchivedJob.objects.select_for_update(of=("self",)).get(pk=job.pk)  # so that it is not deleted meanwhile
-    pin, made = Pin.objects.get_or_create(job=job, defaults={"by": str(by)[:150], "reason": reason[:200], "at": at})
-    if made:
+    pin, created = Pin.objects.get_or_create(job=job, defaults={"by": str(by)[:150], "reason": reason[:200], "at": at})
+    if created:
         publish(kind="archive.pinned", target=job, by=by, at=at, reason=reason)
     return pin
 

@@ -58,14 +58,14 @@ def show_script(start: bytes, *, size_bytes: int) -> ShownScript:
 
 def show_environment(start: bytes, *, size_bytes: int) -> ShownEnvironment:
     """Show by name the variables of an environment of `size_bytes` that begins with `start`."""
-    found = list(variables_in(start[:SHOWN_BYTES]))
-    pairs = sorted((printable(name), printable(value)) for name, value in found[:SHOWN_VARIABLES])
+    raw_pairs = list(variables_in(start[:SHOWN_BYTES]))
+    pairs = sorted((printable(name), printable(value)) for name, value in raw_pairs[:SHOWN_VARIABLES])
     variables = [Variable(name, value, bool(_MASKED.fullmatch(value))) for name, value in pairs]
-    whole = size_bytes <= min(len(start), SHOWN_BYTES) and len(found) <= SHOWN_VARIABLES
+    whole = size_bytes <= min(len(start), SHOWN_BYTES) and len(raw_pairs) <= SHOWN_VARIABLES
     return ShownEnvironment(variables, whole)
 
 
 def printable(raw: bytes) -> str:
-    """Return bytes as text; what is no UTF-8, and what would not be seen, shows as an escape."""
+    """Return bytes as text; invalid UTF-8 and invisible characters show as escapes."""
     text = raw.decode("utf-8", "backslashreplace")
-    return HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)

@@ -65,10 +65,10 @@ def sinks_health(*, at: datetime) -> list[SinkHealth]:
 
 
 def intake_size() -> tuple[int, int]:
-    """Return jobs and bytes of the batches that some sink lacks."""
+    """Return the number of jobs and bytes in batches that a sink has not taken yet."""
     size = Func(F("data"), function="octet_length", output_field=IntegerField())
-    found = IntakeBatch.objects.aggregate(jobs=Sum("jobs"), bytes=Sum(size))
-    return found["jobs"] or 0, found["bytes"] or 0
+    totals = IntakeBatch.objects.aggregate(jobs=Sum("jobs"), bytes=Sum(size))
+    return totals["jobs"] or 0, totals["bytes"] or 0
 
 
 def queue_again(sink: SinkState, batches: Sequence[IntakeBatch]) -> None:

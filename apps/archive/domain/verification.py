@@ -65,15 +65,16 @@ def check_copies(
     by: Principal,
     at: datetime,
 ) -> Iterator[Finding]:
-    """Yield what is found of each job submitted since, of these ids where some are given.
+    """Yield the findings about jobs submitted since a time, only those with `job_ids` if there are any.
 
-    With `backfill`, what the archive lacks is stored from accounting: jobs that ended some time ago, or that are
-    named. Raises `SchedulerError`, also where this scheduler keeps no copies.
+    With `backfill`, jobs that the archive lacks are stored from accounting if they ended some time ago or are in
+    `job_ids`. Raises `SchedulerError`, also if the scheduler keeps no copies.
     """
     scheduler = adapter_of(cluster)
     if not isinstance(scheduler, KeepsCopies):
         raise SchedulerError(f"{cluster.scheduler} keeps no copies of scripts to check against")
-    masker, kept = current_masker(), kept_since(cluster=cluster, at=at)
+    masker = current_masker()
+    kept = kept_since(cluster=cluster, at=at)
     archived = ArchivedJob.objects.filter(cluster=cluster, submitted_at__gte=since)
     collected = Job.objects.filter(cluster=cluster)
     known = archived.values_list("job_id"), collected.filter(submitted_at__gte=since).values_list("spool_id").distinct()
@@ -103,7 +104,7 @@ def check_copies(
 def _pairs(
     rows: Sequence[ArchivedJob], copies: Sequence[StoredCopy]
 ) -> Iterator[tuple[ArchivedJob | None, StoredCopy | None]]:
-    """Put together what is of one submission; what has no other half comes alone."""
+    """Pair the archived job and the copy of each submission; None stands for the one that is missing."""
     left = list(copies)
     for row in rows:
         own = [copy for copy in left if copy.spool_id == row.job_id]
@@ -122,21 +123,19 @@ def _differences(row: ArchivedJob, copy: StoredCopy | None, masker: Masker) -> I
         yield Finding(row.job_id, row.submitted_at, Kind.NO_COPY)
         return
     try:
-        script, environment = read_blob(row.script), read_blob(row.environment)
+        script = read_blob(row.script)
+        environment = read_blob(row.environment)
     except DamagedContent as error:
         yield Finding(row.job_id, row.submitted_at, Kind.DAMAGED, f"it {error}")
         return
     variables = tuple(variables_in(copy.environment or pack([])))
     secrets = secrets_of(variables, masker.mask(variables)[0])
-    found = [
-        _compare_scripts(script, None if copy.script is None else replace_secrets(copy.script, secrets)),
-        _compare_environments(environment, copy.environment, masker, secrets),
-    ]
-    if all(kind is Kind.ALIKE for kind, _ in found):
-        del found[1]
-    else:
-        found = [(kind, detail) for kind, detail in found if kind is not Kind.ALIKE]
-    for kind, detail in found:
+    copied_script = None if copy.script is None else replace_secrets(copy.script, secrets)
+
+    of_script = _compare_scripts(script, copied_script)
+    of_environment = _compare_environments(environment, copy.environment, masker, secrets)
+    results = [result for result in (of_script, of_environment) if result[0] is not Kind.ALIKE]
+    for kind, detail in results or [of_script]:
         yield Finding(row.job_id, row.submitted_at, kind, detail)
 
 

@@ -67,15 +67,22 @@ def queue_of(url: str) -> str:
 
 @transaction.atomic
 def route_batches() -> None:
-    """Note for new batches which sinks lack them: those of ARCHIVE_SINKS, and those that came with the batch."""
+    """Record which sinks lack each new batch: those of ARCHIVE_SINKS, and those that came with the batch."""
     new = IntakeBatch.objects.select_for_update(skip_locked=True, no_key=True).filter(routed=False)
     batches = list(new.only("sinks").order_by("pk")[:_ROUTED_AT_ONCE])
     if not batches:
         return
-    urls = {url for batch in batches for url in batch.sinks} | set(settings.ARCHIVE_SINKS)
+
+    urls = set(settings.ARCHIVE_SINKS)
+    for batch in batches:
+        urls.update(batch.sinks)
     states = {url: _state(url) for url in urls}
-    wanted = {(batch.pk, states[url].pk) for batch in batches for url in [*settings.ARCHIVE_SINKS, *batch.sinks]}
-    SinkDelivery.objects.bulk_create(SinkDelivery(batch_id=batch, sink_id=sink) for batch, sink in sorted(wanted))
+
+    lacking = set()
+    for batch in batches:
+        for url in [*settings.ARCHIVE_SINKS, *batch.sinks]:
+            lacking.add((batch.pk, states[url].pk))
+    SinkDelivery.objects.bulk_create(SinkDelivery(batch_id=batch, sink_id=sink) for batch, sink in sorted(lacking))
     IntakeBatch.objects.filter(pk__in=[batch.pk for batch in batches]).update(routed=True)
 
 
@@ -102,10 +109,14 @@ def deliver(*, sink: SinkState, at: datetime) -> bool:
 
 
 def _state(url: str) -> SinkState:
-    """Return the row of a sink. One that cannot be opened, for now, is known by its URL."""
-    name, described = url, False
+    """Return the row of a sink. One that cannot be opened at the moment has its URL as name."""
+    name = url
+    described = False
     with suppress(BadSink):
-        name, described = opened(url).name, bool(getattr(opened(url), "wants_described", False))
+        sink = opened(url)
+        name = sink.name
+        described = bool(getattr(sink, "wants_described", False))
+
     facts = {"url": url, "wants_described": described}
     state, _ = SinkState.objects.get_or_create(name=name, defaults=facts)
     if (state.url, state.wants_described) != (url, described):
@@ -115,7 +126,7 @@ def _state(url: str) -> SinkState:
 
 @transaction.atomic
 def _claim(sink: SinkState, at: datetime) -> list[SinkDelivery]:
-    """Note an attempt for the batches to be written together. What a worker died of is tried alone."""
+    """Claim the batches to be written together. A batch that a worker died of is tried alone."""
     _commit_without_waiting()  # lost with the database, as the write that follows
     answers = not sink.failures and sink.written_at is not None and at - sink.written_at < _SILENT
     if not (_is_free(sink) or answers):
@@ -123,9 +134,11 @@ def _claim(sink: SinkState, at: datetime) -> list[SinkDelivery]:
     waiting = sink.deliveries.select_for_update(skip_locked=True, of=("self",)).select_related("batch")
     waiting = waiting.filter(Q(claimed_at=None) | Q(claimed_at__lt=at - _TAKEN)).defer("batch__data")
     claimed: list[SinkDelivery] = []
-    jobs, size_bytes = 0, 0
+    jobs = 0
+    size_bytes = 0
     for delivery in waiting.order_by("batch_id")[:MOST_BATCHES]:
-        jobs, size_bytes = jobs + delivery.batch.jobs, size_bytes + delivery.batch.size_bytes
+        jobs += delivery.batch.jobs
+        size_bytes += delivery.batch.size_bytes
         if claimed and (delivery.attempts or claimed[0].attempts or jobs > MOST_JOBS or size_bytes > MOST_BYTES):
             break
         claimed.append(delivery)

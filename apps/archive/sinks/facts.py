@@ -15,22 +15,27 @@ _NAMES = {
 
 
 def with_claimed_facts(job: CapturedJob) -> tuple[CapturedJob, list[str]]:
-    """Return the job with what it lacks of these from its environment, and the names of the facts that come from there.
+    """Fill in facts that the job lacks from its environment; return the job and the names of these facts.
 
-    A job of which the scheduler or accounting has told the user is as it is.
+    A job whose user is known from the scheduler or accounting stays as it is.
     """
     if job.user:
         return job, []
     environment = b"\0" + job.environment[COUNT.size :]
-    claimed: dict[str, Any] = {
-        fact: value
-        for fact, names in _NAMES.items()
-        if not getattr(job, fact) and (value := next(filter(None, (_value(environment, name) for name in names)), ""))
-    }
+    claimed: dict[str, Any] = {}
+    for fact, names in _NAMES.items():
+        if getattr(job, fact):
+            continue
+        value = next(filter(None, (_value(environment, name) for name in names)), "")
+        if value:
+            claimed[fact] = value
     return replace(job, **claimed), [*claimed]
 
 
 def _value(environment: bytes, name: bytes) -> str:
-    found = environment.find(b"\0" + name + b"=")
-    begins = found + len(name) + 2
-    return environment[begins : environment.find(b"\0", begins)].decode(errors="backslashreplace") if found >= 0 else ""
+    position = environment.find(b"\0" + name + b"=")
+    if position < 0:
+        return ""
+    start = position + len(name) + 2
+    end = environment.find(b"\0", start)
+    return environment[start:end].decode(errors="backslashreplace")

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Self
 
@@ -142,7 +142,7 @@ class FilesSink:
                     for kind, content in _contents(job).items():
                         new[number].append(self._new_file(temporary, kind, content, job))
             self._pool = self._pool or ThreadPoolExecutor(_SYNCS_AT_ONCE, thread_name_prefix="fsync")
-            list(self._pool.map(os.fsync, [file.fd for files in new.values() for file in files]))
+            list(self._pool.map(os.fsync, [file.fd for file in chain.from_iterable(new.values())]))
             for number, files in new.items():
                 try:
                     _name(temporary, final, files, jobs[number])
@@ -150,7 +150,7 @@ class FilesSink:
                     refused[number] = str(taken)
             os.fsync(final)
         finally:
-            for file in (file for files in new.values() for file in files):
+            for file in chain.from_iterable(new.values()):
                 os.close(file.fd)
                 with suppress(OSError):
                     os.unlink(file.temporary, dir_fd=temporary)
@@ -160,9 +160,9 @@ class FilesSink:
         name = f"{os.getpid()}-{id(self):x}-{next(self._numbers)}"
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE, dir_fd=directory)
         try:
-            rest = memoryview(content)
-            while rest:
-                rest = rest[os.write(fd, rest) :]
+            unwritten = memoryview(content)
+            while unwritten:
+                unwritten = unwritten[os.write(fd, unwritten) :]
             os.utime(fd, ns=(_nanoseconds(job), _nanoseconds(job)))
         except BaseException:
             os.close(fd)
@@ -172,8 +172,8 @@ class FilesSink:
 
 
 def safe(text: str) -> str:
-    """Return a name for one file that stands for this text alone: what is not plain shows as `%2F` and the like."""
-    quoted = _UNSAFE.sub(lambda found: b"%%%02X" % ord(found[0]), text.encode("utf-8", "surrogatepass")).decode()
+    """Return a file name that stands for this text alone: unsafe characters are quoted, such as `%2F`."""
+    quoted = _UNSAFE.sub(lambda match: b"%%%02X" % ord(match[0]), text.encode("utf-8", "surrogatepass")).decode()
     return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
 
 
@@ -183,7 +183,7 @@ def _stems(job: CapturedJob) -> tuple[str, str]:
 
 
 def _contents(job: CapturedJob) -> dict[str, bytes]:
-    """Return what is kept by the kinds of file, the one that tells whether a name is taken first."""
+    """Return the contents by kind of file; the script, which shows whether a name is taken, comes first."""
     all_kinds = {"script": job.script, "environment": job.environment, "description": job.description}
     return {kind: content for kind, content in all_kinds.items() if content or kind != "description"}
 
@@ -194,9 +194,11 @@ def _nanoseconds(job: CapturedJob) -> int:
 
 def _has_all(directory: int, job: CapturedJob) -> bool:
     contents = _contents(job)
-    return any(
-        all(_is_file_of(directory, f"{stem}_{kind}", job, contents[kind]) for kind in contents) for stem in _stems(job)
-    )
+    return any(_has_files(directory, stem, job, contents) for stem in _stems(job))
+
+
+def _has_files(directory: int, stem: str, job: CapturedJob, contents: Mapping[str, bytes]) -> bool:
+    return all(_is_file_of(directory, f"{stem}_{kind}", job, content) for kind, content in contents.items())
 
 
 def _is_file_of(directory: int, name: str, job: CapturedJob, content: bytes) -> bool:

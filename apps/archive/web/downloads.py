@@ -25,19 +25,19 @@ def selected_jobs(user: User, query: QueryDict) -> QuerySet[ArchivedJob]:
 
 
 def chosen_jobs(user: User, query: QueryDict) -> list[ArchivedJob]:
-    """Return the jobs that were selected; without any, those that the filters find. Raises `TooLarge`, `TooWide`."""
+    """Return the selected jobs, or else those that match the filters. Raises `TooLarge` or `TooWide`."""
     filters = asked(query)
     if "id" in query:
-        found = list(selected_jobs(user, query)[:MOST_JOBS])
+        jobs = list(selected_jobs(user, query)[:MOST_JOBS])
     else:
         page = ArchivedJobs(filters, jobs_for_list(user)).page(filters, size=MOST_JOBS) if filters else None
         if page and page.stopped_at:
             raise TooLarge("Not all jobs could be looked through in time: add filters, or select jobs.")
-        found = page.rows if page else []
-    if not found:
+        jobs = page.rows if page else []
+    if not jobs:
         raise TooLarge("Select jobs, or name what to look for.")
-    check_size(found)
-    return found
+    check_size(jobs)
+    return jobs
 
 
 def tar_response(user: User, jobs: list[ArchivedJob]) -> StreamingHttpResponse:

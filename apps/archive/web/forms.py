@@ -13,14 +13,14 @@ class OtherJobForm(forms.Form):
     job = forms.CharField(label="Job ID", max_length=64)
 
     def find(self, user: User) -> ArchivedJob | None:
-        """Return the newest job of this id that the person may see; else say so beside the field."""
+        """Return the newest job with this id that the user may see; without one, add an error to the field."""
         if not self.is_valid():
             return None
         jobs = jobs_for_list(user).defer(None).filter(cluster=self.cleaned_data["cluster"])
-        found = jobs.filter(job_id=self.cleaned_data["job"]).order_by("-submitted_at").first()
-        if found is None:
+        newest = jobs.filter(job_id=self.cleaned_data["job"]).order_by("-submitted_at").first()
+        if newest is None:
             self.add_error("job", "No such job is archived that you may see.")
-        return found
+        return newest
 
 
 class PinForm(forms.Form):

@@ -100,23 +100,23 @@ def _captures(request: AuthenticatedRequest, archived: ArchivedJob) -> dict[str,
 
 @require_safe
 def line(request: AuthenticatedRequest, pk: int, number: int) -> HttpResponse:
-    """Lead from a line of a script to the jobs with that line in theirs."""
+    """Redirect from a line of a script to the search for scripts with that line."""
     script = shown_script(_job(request, pk))
     if script is None or not 1 <= number <= len(script.lines):
         raise Http404("no such line")
-    wanted = script.lines[number - 1].strip()
-    if len(wanted) > LONGEST_LINE:
+    text = script.lines[number - 1].strip()
+    if len(text) > LONGEST_LINE:
         messages.error(request, "This line is too long to search for.")
         return redirect("archive:job", pk=pk)
     query = QueryDict(mutable=True)
-    query["line"] = wanted
+    query["line"] = text
     return redirect(f"{reverse('archive:jobs')}?{query.urlencode()}")
 
 
 @require_safe
 @one_at_a_time
 def diff(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    """Compare with the job of `?other=`, with that of `?cluster=…&job=…`, or else with the last success."""
+    """Compare with the job of `?other=` or of `?cluster=…&job=…`, or else with the last success."""
     archived = _job(request, pk)
     form = OtherJobForm(request.GET) if "job" in request.GET else _compare_form(archived)
     context: dict[str, Any] = {"archived": archived, "form": form, "exact": request.GET.get("exact") == "1"}
@@ -126,13 +126,14 @@ def diff(request: AuthenticatedRequest, pk: int) -> HttpResponse:
         other = _job(request, number) if number is not None else None
     elif form.is_bound:
         other = form.find(request.user)
-    elif found := last_success(archived, user=request.user):
-        other, context["kind"] = found
+    elif success := last_success(archived, user=request.user):
+        other, context["kind"] = success
+
     if other:
-        found_difference = difference(other, archived, user=request.user, exact=context["exact"])
+        comparison = difference(other, archived, user=request.user, exact=context["exact"])
         whole = request.GET.get("all") == "1"
-        context |= {"difference": found_difference, "all": whole, "other": other}
-        context["rows"] = found_difference.rows if whole else found_difference.folded()
+        context |= {"difference": comparison, "all": whole, "other": other}
+        context["rows"] = comparison.rows if whole else comparison.folded()
     return render(request, "archive/diff.html", context)
 
 

@@ -114,23 +114,31 @@ def unpack_untrusted(batch: bytes) -> list[CapturedJob]:
 
 
 def jobs_of(described: Sequence[dict[str, Any]], contents: memoryview) -> list[CapturedJob]:
-    """Return the jobs that a first line describes. Raises `BadBatch`, or `TypeError` and the like where it does not."""
+    """Return the jobs that the first line of a batch describes.
+
+    Raises `BadBatch`, or an error such as `TypeError` if the line does not describe jobs.
+    """
     jobs = []
     at = 0
-    for each in described:
-        values: dict[str, Any] = _NO_TEXTS | {name: _checked(str, each[name]) for name in _TEXTS if name in each}
+    for description in described:
+        values: dict[str, Any] = dict(_NO_TEXTS)
+        for name in _TEXTS:
+            if name in description:
+                values[name] = _checked(str, description[name])
+
         parts = []
-        for size in each["sizes"]:
+        for size in description["sizes"]:
             if not 0 <= _checked(int, size) <= len(contents) - at:
                 raise BadBatch("its bytes are not those that it describes")
             parts.append(bytes(contents[at : at + size]))
             at += size
         values["script"], values["environment"], values["description"] = parts
-        values["submitted_at"] = moment_of(_checked(int, each["submitted_at"]))
-        values["captured_at"] = moment_of(_checked(int, each["captured_at"]))
-        jobs.append(
-            CapturedJob(**values, masked_names=tuple(_checked(str, name) for name in each.get("masked_names", ())))
-        )
+
+        values["submitted_at"] = moment_of(_checked(int, description["submitted_at"]))
+        values["captured_at"] = moment_of(_checked(int, description["captured_at"]))
+        values["masked_names"] = tuple(_checked(str, name) for name in description.get("masked_names", ()))
+        jobs.append(CapturedJob(**values))
+
     if at != len(contents):
         raise BadBatch("its bytes are not those that it describes")
     return jobs

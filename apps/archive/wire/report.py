@@ -35,7 +35,7 @@ class CaptureReport:
     portal_error: str = ""
 
     def as_detail(self) -> dict[str, Any]:
-        """Return it as JSON has it, with the first paths only."""
+        """Return the report as JSON values, with the first paths only."""
         return asdict(self) | {
             "unreadable": dict(islice(self.unreadable.items(), MOST_NAMED)),
             "incomplete": list(self.incomplete[:MOST_NAMED]),
@@ -43,9 +43,13 @@ class CaptureReport:
 
     @classmethod
     def from_detail(cls, detail: Any) -> Self:
-        """Read untrusted JSON: what does not fit is left out."""
-        found = detail if isinstance(detail, dict) else {}
-        report = cls(**{each.name: _READERS[each.type](found.get(each.name)) for each in fields(cls)})
+        """Read untrusted JSON: values of another type are left out."""
+        untrusted = detail if isinstance(detail, dict) else {}
+        values = {}
+        for column in fields(cls):
+            read = _READERS[column.type]
+            values[column.name] = read(untrusted.get(column.name))
+        report = cls(**values)
         return replace(report, unreadable_count=max(report.unreadable_count, len(report.unreadable)))
 
 
@@ -63,6 +67,12 @@ def _text(value: Any) -> str:
     return value[:_LONGEST] if isinstance(value, str) else ""
 
 
+def _texts(value: Any) -> list[str]:
+    if not isinstance(value, list):
+        return []
+    return [_text(text) for text in value[:MOST_NAMED]]
+
+
 def _texts_by_name(value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         return {}
@@ -73,6 +83,6 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
     int: lambda value: int(_number(value)),
     float: _number,
     str: _text,
-    Sequence[str]: lambda value: [_text(each) for each in value[:MOST_NAMED]] if isinstance(value, list) else [],
+    Sequence[str]: _texts,
     Mapping[str, str]: _texts_by_name,
 }

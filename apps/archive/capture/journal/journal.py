@@ -172,12 +172,12 @@ class Journal:
             return str(self._database.execute("SELECT id FROM journal").fetchone()[0])
 
     def _renew_refused(self) -> None:
-        """Queue what the portal refused once more, under new numbers: it takes those of a journal in rising order."""
+        """Queue refused batches again under new numbers, as the portal takes those of a journal in rising order."""
         with self._transaction() as database:
             for batch in database.execute(f"SELECT {_COLUMNS} FROM batch WHERE refused <> '' ORDER BY last").fetchall():
-                last, jobs, *rest = batch
+                last, jobs, *columns = batch
                 database.execute("DELETE FROM batch WHERE last = ?", (last,))
-                _insert(database, _last(database) + jobs, jobs, *rest)
+                _insert(database, _last(database) + jobs, jobs, *columns)
 
     def _count(self, pragma: str) -> int:
         with self._guard:

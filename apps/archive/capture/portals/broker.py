@@ -34,7 +34,7 @@ class Broker:
         self._next_at = 0.0
 
     def wake(self) -> None:
-        """Send a message, unless there are enough. Where the broker is away, that is told, and left at that."""
+        """Send a message, unless enough are waiting. If the broker cannot be reached, only log a warning."""
         if not self._url or time.monotonic() < self._next_at:
             return
         try:
@@ -51,11 +51,11 @@ class Broker:
             with suppress(OSError):  # it writes what could not be sent
                 stream.close()
 
-    def _ask(self, *words: str) -> str:
-        """Return a short answer. Raises `OSError`, and `ValueError` where it is an error."""
+    def _ask(self, *command: str) -> str:
+        """Send a command and return its short answer. Raises `OSError`, or `ValueError` if it is an error."""
         if self._stream is None:
             self._stream = self._connected()
-        return _ask(self._stream, words)
+        return _ask(self._stream, command)
 
     def _connected(self) -> "BufferedRWPair[Any, Any]":
         url = urlsplit(self._url)
@@ -81,10 +81,12 @@ class Broker:
         return stream
 
 
-def _ask(stream: "BufferedRWPair[Any, Any]", words: Sequence[str]) -> str:
-    parts = [word.encode() for word in words]
-    stream.write(b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts))
+def _ask(stream: "BufferedRWPair[Any, Any]", command: Sequence[str]) -> str:
+    parts = [part.encode() for part in command]
+    framed = b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
+    stream.write(b"*%d\r\n" % len(parts) + framed)
     stream.flush()
+
     answer = stream.readline().decode().rstrip()
     if answer[:1] not in {"+", ":"}:
         raise ValueError(answer or "it ended the connection")

@@ -77,6 +77,10 @@ class HttpPortal:
             return answer.status, None
 
     def _why(self, status: int, answer: Any) -> str:
-        found = answer.get("detail") if isinstance(answer, dict) else None
-        hint = " (see ARCHIVE_PORTAL_TOKEN)" if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} else ""
-        return f"{self._address} answers {status}: {str(found or 'no word why')[:_LONGEST_REASON]}{hint}"
+        detail = answer.get("detail") if isinstance(answer, dict) else None
+        reason = str(detail or "no word why")[:_LONGEST_REASON]
+
+        hint = ""
+        if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+            hint = " (see ARCHIVE_PORTAL_TOKEN)"
+        return f"{self._address} answers {status}: {reason}{hint}"

@@ -46,10 +46,10 @@ def type_of(directory: Path) -> str:
 
 
 def _mount_of(directory: Path) -> str:
-    """Return the id of its mount; unlike its path, that is right for links, bind mounts and what is mounted over."""
+    """Return the id of the mount; unlike the path, it is right for links, bind mounts and mounts over others."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        told = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii")
+        description = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii")
     finally:
         os.close(descriptor)
-    return dict(line.split(":\t") for line in told.splitlines())["mnt_id"]
+    return dict(line.split(":\t") for line in description.splitlines())["mnt_id"]

@@ -34,13 +34,14 @@ class Watcher:
         self._made: queue.SimpleQueue[Path] = queue.SimpleQueue()
 
     def refresh(self) -> None:
-        """Watch the directories that the spool has now; one that was made anew is watched anew. Raises `OSError`."""
-        made = {self._made.get_nowait() for _ in range(self._made.qsize())}
+        """Watch the directories of the spool; one that was created again is watched again. Raises `OSError`."""
+        created = {self._made.get_nowait() for _ in range(self._made.qsize())}
         watched: Mapping[Path, int] = {}
-        # One that was made after they were listed and before the one it lies in was watched has no event.
+        # One that was created after the listing, before its parent was watched, has no event.
         while (directories := {path: identity_of(path).inode for path in self._spool.watched()}) != watched:
-            self._watch_all(directories, made)
-            watched, made = directories, set()
+            self._watch_all(directories, created)
+            watched = directories
+            created = set()
 
     def follow(self, timeout: float) -> None:
         """Take the events that are there; where there are none, wait for some until `timeout` seconds are over."""
@@ -56,11 +57,11 @@ class Watcher:
         for watches in filter(None, (self._inotify, self._polling)):
             watches.source.close()
 
-    def _watch_all(self, directories: Mapping[Path, int], made: Set[Path]) -> None:
+    def _watch_all(self, directories: Mapping[Path, int], created: Set[Path]) -> None:
         polls = self._watch is Watch.POLLING
         if not polls:
             self._inotify = self._inotify or _Watches(_inotify())
-            self._inotify.renew(directories, made)
+            self._inotify.renew(directories, created)
         polled = {
             path: inode
             for path, inode in directories.items()
@@ -70,7 +71,7 @@ class Watcher:
             logger.info("the spool is polled every %g s, as other hosts may write to it", POLL_SECONDS)
             self._polling = _Watches(Polling())
         if self._polling:
-            self._polling.renew(polled, made)
+            self._polling.renew(polled, created)
 
     def _handle(self, event: FileEvent) -> None:
         path = event.path
@@ -96,11 +97,11 @@ class _Watches:
         self.source = source
         self._inodes: dict[Path, int] = {}
 
-    def renew(self, directories: Mapping[Path, int], made: Set[Path]) -> None:
-        """Watch these directories, given with their inodes; those in `made` have been made since the last time."""
-        # A directory made anew may have the inode of the one before; the watch of that one has ended.
+    def renew(self, directories: Mapping[Path, int], created: Set[Path]) -> None:
+        """Watch these directories, with their inodes; those in `created` were created since the last call."""
+        # A directory that was created again may have the inode of the previous one, whose watch has ended.
         for path, inode in list(self._inodes.items()):
-            if path in made or not self.source.has(path) or directories.get(path) != inode:
+            if path in created or not self.source.has(path) or directories.get(path) != inode:
                 self.source.remove(path)
                 del self._inodes[path]
         for path in directories.keys() - self._inodes.keys():

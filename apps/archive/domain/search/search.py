@@ -37,7 +37,7 @@ class TooWide(DomainError):
 
 @dataclass(frozen=True)
 class Search:
-    """What is to be in a script: words, a line, a module that it loads, any text. All that is given must be there."""
+    """What a script must contain: words, a line, a loaded module, any text. All fields that are set must match."""
 
     words: str = ""
     line: str = ""
@@ -47,10 +47,11 @@ class Search:
     @property
     def terms(self) -> list[str]:
         """Return the terms of a tsquery."""
-        found = words.query_for(self.words) + [words.quoted(chunk) for chunk in words.chunks(self.line)]
+        terms = words.query_for(self.words)
+        terms += [words.quoted(chunk) for chunk in words.chunks(self.line)]
         if self.module.strip():
-            found.append(words.quoted(words.module_word(self.module)))
-        return found
+            terms.append(words.quoted(words.module_word(self.module)))
+        return terms
 
     @property
     def is_empty(self) -> bool:
@@ -89,17 +90,19 @@ def _in_time() -> Iterator[None]:
 
 
 def _by_reading(rows: QuerySet[ArchivedJob], count: int, search: Search) -> Found[ArchivedJob]:
-    """Look into the scripts themselves, as far as time allows; words that must be there say in which."""
+    """Search the scripts themselves, as far as time allows; the index of words narrows them down."""
     end = time.monotonic() + READ_SECONDS
     facts = rows.values_list("pk", "submitted_at", "script_id")
     jobs = newest_with_words(facts, READ_JOBS, search.terms) if search.terms else iter(facts[:READ_JOBS])
     fits: dict[int, bool] = {}
     keys: list[int] = []
-    last, seen = None, 0
+    last = None
+    seen = 0
     while len(keys) < count and (part := list(islice(jobs, _STEP))):
         fits |= _fitting({script for _, _, script in part} - fits.keys(), search)
         keys += [pk for pk, _, script in part if fits.get(script)]
-        last, seen = part[-1], seen + len(part)
+        last = part[-1]
+        seen += len(part)
         if time.monotonic() > end:
             break
     more = len(keys) < count and (seen >= READ_JOBS or next(jobs, None) is not None)
@@ -108,11 +111,15 @@ def _by_reading(rows: QuerySet[ArchivedJob], count: int, search: Search) -> Foun
 
 
 def _fitting(scripts: set[int], search: Search) -> dict[int, bool]:
-    wanted = search.text.encode().lower()
-    # The line between others, however its blanks are.
+    """Return by key whether each script has the text and the line of a search."""
+    text = search.text.encode().lower()
+    # Indentation and the number of blanks between words may differ.
     pieces = [re.escape(piece.encode()) for piece in search.line.split()]
     line = re.compile(rb"(?m)^[^\S\n]*" + rb"[^\S\n]+".join(pieces) + rb"[^\S\n]*$")
-    return {pk: wanted in start.lower() and bool(not pieces or line.search(start)) for pk, start in _starts(scripts)}
+    fits = {}
+    for pk, start in _starts(scripts):
+        fits[pk] = text in start.lower() and (not pieces or line.search(start) is not None)
+    return fits
 
 
 def _starts(scripts: Iterable[int], size_bytes: int = words.INDEXED_BYTES) -> Iterator[tuple[int, bytes]]:
@@ -155,9 +162,13 @@ class _Matcher:
     """Finds in lines what a search looks for."""
 
     def __init__(self, search: Search) -> None:
-        pieces = search.words.split()
-        self._starts = [piece[:-1].lower() for piece in pieces if piece.endswith("*")]
-        self._words = {chunk for piece in pieces if not piece.endswith("*") for chunk in words.chunks(piece)}
+        self._starts: list[str] = []
+        self._words: set[str] = set()
+        for piece in search.words.split():
+            if piece.endswith("*"):
+                self._starts.append(piece[:-1].lower())
+            else:
+                self._words.update(words.chunks(piece))
         self._line = words.same_blanks(search.line)
         self._module = search.module.strip().lower()
         self._text = search.text.lower()
@@ -165,35 +176,61 @@ class _Matcher:
     def hits(self, script: bytes) -> Iterator[Hit]:
         for number, raw in enumerate(script.split(b"\n"), start=1):
             line = printable(raw)
-            if found := self._found(line):
-                yield Hit(number, _cut(line, found))
+            if texts := self._texts_to_mark(line):
+                yield Hit(number, _cut(line, texts))
 
-    def _found(self, line: str) -> set[str]:
-        """Return the texts to mark in a line."""
-        small = line.lower()
-        found = {self._text} if self._text and self._text in small else set()
+    def _texts_to_mark(self, line: str) -> set[str]:
+        """Return the texts of a line that match the search, in lower case."""
+        lowered = line.lower()
+        texts = set()
+        if self._text and self._text in lowered:
+            texts.add(self._text)
         if self._line and words.same_blanks(line) == self._line:
-            found.add(small.strip())
+            texts.add(lowered.strip())
         if self._module:
-            names = {name.lower() for name in words.modules_in(line)}
-            loaded = [name for name in names if self._module in (name, name.partition("/")[0])]
-            found |= {part for name in loaded for part in ([name] if name in small else name.split("/"))}
-        if any(word in small for word in self._words) or any(start in small for start in self._starts):
-            there = words.words_in(line)
-            found |= self._words & there
-            found |= {word for word in there for start in self._starts if start and word.startswith(start)}
-        return found
+            texts |= self._module_texts(line)
+
+        # Splitting a line into words takes longer than to see that it has none of them.
+        if any(word in lowered for word in self._words) or any(start in lowered for start in self._starts):
+            line_words = words.words_in(line)
+            texts |= self._words & line_words
+            for start in filter(None, self._starts):
+                texts.update(word for word in line_words if word.startswith(start))
+        return texts
+
+    def _module_texts(self, line: str) -> set[str]:
+        """Return the name of the module where a line loads it, or its parts if they stand apart in the line."""
+        lowered = line.lower()
+        texts = set()
+        for module in words.modules_in(line):
+            name = module.lower()
+            if self._module in (name, name.partition("/")[0]):
+                texts.update([name] if name in lowered else name.split("/"))
+        return texts
 
 
-def _cut(line: str, found: set[str]) -> list[Part]:
-    """Cut a line into what was found and the rest; a long line is cut off around its first hit."""
-    pattern = re.compile("|".join(map(re.escape, sorted(found, key=len, reverse=True))), re.IGNORECASE)
+def _cut(line: str, texts: set[str]) -> list[Part]:
+    """Split a line into hits and the text between them; a long line is cut off around its first hit."""
+    longest_first = sorted(texts, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
+
+    start = 0
     first = pattern.search(line)
-    start = max(0, first.start() - HIT_LETTERS // 4) if first and len(line) > HIT_LETTERS else 0
+    if first and len(line) > HIT_LETTERS:
+        start = max(0, first.start() - HIT_LETTERS // 4)
     shown = line[start : start + HIT_LETTERS]
-    parts, end = [Part("…", hit=False)] if start else [], 0
+
+    parts = []
+    if start:
+        parts.append(Part("…", hit=False))
+    end = 0
     for hit in pattern.finditer(shown):
-        parts += [Part(shown[end : hit.start()], hit=False), Part(hit[0], hit=True)]
+        parts.append(Part(shown[end : hit.start()], hit=False))
+        parts.append(Part(hit[0], hit=True))
         end = hit.end()
-    rest = shown[end:] + ("…" if start + HIT_LETTERS < len(line) else "")
-    return [part for part in [*parts, Part(rest, hit=False)] if part.text]
+
+    last = shown[end:]
+    if start + HIT_LETTERS < len(line):
+        last += "…"
+    parts.append(Part(last, hit=False))
+    return [part for part in parts if part.text]

@@ -21,7 +21,7 @@ T = TypeVar("T")
 BEYOND = 2
 #: How many times as many days as before are looked at next, where the words are common.
 FURTHER = 8
-#: More days than this are not told by their words, which would cost more than to look at all the rest.
+#: More days than this are not searched by their words, as it costs less to look at all earlier days.
 FAR_DAYS, FAR_DAYS_OF_RARE = 80, 30
 #: A word that fewer scripts have, as a part of all, is rare.
 RARE = 0.005
@@ -38,31 +38,36 @@ _COMMON_KEPT_SECONDS = 600
 def newest_with_words(rows: QuerySet[ArchivedJob, T], count: int, terms: Sequence[str]) -> Iterator[T]:
     """Yield the first `count` of `rows`, which come newest first, whose scripts have all of the terms of a tsquery.
 
-    Looks at the newest day, and further back until they are enough.
+    Looks at the newest day first, then further back until there are enough.
     """
     newest = rows.values_list("submitted_at", flat=True).first()
     if newest is None:
         return
     rare = are_rare(terms)
     keep = with_rare_words if rare else with_words
-    days, found = _Days(newest.astimezone(UTC).date(), None), 0
+    days = _Days(newest.astimezone(UTC).date(), None)
+    yielded = 0
     while True:
-        hits = list(keep(days.of(rows), terms, among=days.words)[: count - found])
+        hits = list(keep(days.of(rows), terms, among=days.words)[: count - yielded])
         yield from hits
-        found += len(hits)
-        if found >= count or days.first is None:
+        yielded += len(hits)
+        if yielded >= count or days.first is None:
             return
+
         looked = (newest - _midnight(days.first)) / timedelta(days=1)
-        length = _next_days(looked=looked, found=found, missing=count - found, rare=rare)
+        length = _next_days(looked=looked, hits=yielded, missing=count - yielded, rare=rare)
         has_start = length is not None and days.first.toordinal() > length  # not beyond the first day of all time
         days = _Days(days.first - timedelta(days=length) if length and has_start else None, days.first)
 
 
-def _next_days(*, looked: float, found: int, missing: int, rare: bool) -> int | None:
-    """Return how many days to look at next; None for all the rest."""
-    enough = BEYOND * looked * missing / found if found else inf
-    wanted, far = (enough, FAR_DAYS_OF_RARE) if rare else (min(enough, FURTHER * looked), FAR_DAYS)
-    return max(1, ceil(wanted)) if wanted <= far else None
+def _next_days(*, looked: float, hits: int, missing: int, rare: bool) -> int | None:
+    """Return how many days to look at next, after `hits` in the days looked at; None for all earlier days."""
+    days = BEYOND * looked * missing / hits if hits else inf
+    if not rare:
+        days = min(days, FURTHER * looked)
+
+    most = FAR_DAYS_OF_RARE if rare else FAR_DAYS
+    return max(1, ceil(days)) if days <= most else None
 
 
 @dataclass(frozen=True)
@@ -110,16 +115,16 @@ def with_rare_words(
 def _queries(terms: Sequence[str], among: Sequence[str]) -> list[str]:
     """Return the tsqueries that must all match.
 
-    The days are one of their own: the index leaps from hit to hit of two, but of a single one reads every script of
-    the days where those are its rarest words.
+    The days are a tsquery of their own. Between two, the index skips from hit to hit; with a single one, it would read
+    every script of the days if the words of the days are the rarest.
     """
     return list(filter(None, [" & ".join(terms), " | ".join(map(words.quoted, among))]))
 
 
 def are_rare(terms: Sequence[str]) -> bool:
-    """Tell whether one of the words is in few scripts, by what the database knows of the words of most.
+    """Return whether one of the words is in few scripts, by the statistics of the database on common words.
 
-    Of all others its planner assumes one share, half a percent: a search for a word of no script would read every job.
+    For all other words its planner assumes half a percent: a search for a word of no script would read every job.
     """
     common = _common_words(int(monotonic() / _COMMON_KEPT_SECONDS))
     return common is not None and any(term.endswith("'") and words.unquoted(term) not in common for term in terms)
@@ -127,7 +132,7 @@ def are_rare(terms: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _common_words(_period: int) -> frozenset[str] | None:
-    """Return the words that are not rare, asked for once a period, as that takes longer than a search."""
+    """Return the words that are not rare; read once a period, as that takes longer than a search."""
     with connection.cursor() as cursor:
         cursor.execute(_COMMON)
         row = cursor.fetchone()

@@ -39,13 +39,17 @@ def as_text(script: bytes) -> str:
 
 def words_of(script: str) -> set[str]:
     """Return everything by which a script is found."""
-    found: set[str] = set()
+    script_words: set[str] = set()
     for line in script.split("\n"):
-        # Scripts share most of their lines with others.
-        found |= _words_and_modules(line) if len(line) <= LONGEST_KEPT else _words_and_modules.__wrapped__(line)
-        if len(found) > INDEXED_WORDS:
+        # Scripts share most of their lines, so the words of short ones are kept.
+        if len(line) <= LONGEST_KEPT:
+            script_words |= _words_and_modules(line)
+        else:
+            script_words |= _words_and_modules.__wrapped__(line)
+        if len(script_words) > INDEXED_WORDS:
             break
-    cut = {word[:LONGEST_WORD] for word in found}
+
+    cut = {word[:LONGEST_WORD] for word in script_words}
     if len(cut) * LONGEST_WORD * 4 < INDEXED_WORDS_BYTES:
         return cut
     ends = accumulate(len(word.encode()) for word in sorted(cut))
@@ -54,27 +58,35 @@ def words_of(script: str) -> set[str]:
 
 @lru_cache(maxsize=10_000)
 def _words_and_modules(line: str) -> frozenset[str]:
-    modules = [_LOADED + part for name in modules_in(line) for part in (name.lower(), name.lower().partition("/")[0])]
-    return frozenset([*words_in(line), *modules])
+    line_words = words_in(line)
+    for module in modules_in(line):
+        name = module.lower()
+        line_words.add(_LOADED + name)
+        line_words.add(_LOADED + name.partition("/")[0])
+    return frozenset(line_words)
 
 
 def words_in(line: str) -> set[str]:
     """Return the words of a line and their parts."""
-    return {word for chunk in chunks(line) for word in (chunk, *_parts(chunk))}
+    line_words = set()
+    for chunk in chunks(line):
+        line_words.add(chunk)
+        line_words.update(_parts(chunk))
+    return line_words
 
 
 def chunks(text: str) -> Iterator[str]:
     """Yield the words of a text as wholes, without their parts."""
-    for found in _CHUNK.finditer(text.lower()):
-        yield found[0].rstrip("./-") or found[0]
+    for match in _CHUNK.finditer(text.lower()):
+        yield match[0].rstrip("./-") or match[0]
 
 
 def _parts(chunk: str) -> Iterator[str]:
-    name, given, value = chunk.partition("=")
-    if given:
+    name, equals, value = chunk.partition("=")
+    if equals:
         yield name
-    for found in _TOKEN.finditer(value if name.startswith("-") else chunk):
-        token = found[0].rstrip("./-") or found[0]
+    for match in _TOKEN.finditer(value if name.startswith("-") else chunk):
+        token = match[0].rstrip("./-") or match[0]
         yield token
         if "/" in token:
             yield from filter(None, token.split("/"))
@@ -86,16 +98,19 @@ def same_blanks(line: str) -> str:
 
 def modules_in(line: str) -> list[str]:
     """Return the modules that a line loads, also as products of UPS and packages of Spack: `name/version`."""
-    return [name for statement in _STATEMENT.findall(line) for name in _modules_in(statement)]
+    modules: list[str] = []
+    for statement in _STATEMENT.findall(line):
+        modules.extend(_modules_in(statement))
+    return modules
 
 
 def _modules_in(statement: str) -> Iterator[str]:
-    if found := _MODULES.match(statement):
-        yield from (name for name in _MODULE_NAME.findall(found["names"]) if not name.startswith("-"))
-    elif found := _PRODUCT.match(statement):
-        yield "/".join(filter(None, found.groups()))
-    elif found := _SPACK.match(statement):
-        yield from ("/".join(filter(None, spec)) for spec in _SPEC.findall(found["names"]))
+    if match := _MODULES.match(statement):
+        yield from (name for name in _MODULE_NAME.findall(match["names"]) if not name.startswith("-"))
+    elif match := _PRODUCT.match(statement):
+        yield "/".join(filter(None, match.groups()))
+    elif match := _SPACK.match(statement):
+        yield from ("/".join(filter(None, spec)) for spec in _SPEC.findall(match["names"]))
 
 
 def module_word(name: str) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache, reduce
-from itertools import groupby
 from operator import or_
 
 from django.db.models import F, Q, QuerySet
@@ -88,25 +87,30 @@ def archived_job_for(job: Job) -> ArchivedJob | None:
 
 
 def archived_jobs_for(jobs: Iterable[Job]) -> dict[int, ArchivedJob]:
-    """Return what was captured of each job, by the job's primary key; for many jobs of one cluster in one query."""
-    found = {}
-    for cluster_id, of_cluster in groupby(sorted(jobs, key=lambda job: job.cluster_id), lambda job: job.cluster_id):
-        wanted = list(of_cluster)
-        rows = ArchivedJob.objects.filter(cluster_id=cluster_id, job_id__in={job.spool_id for job in wanted})
-        by_id: dict[str, list[ArchivedJob]] = {}
-        for row in rows:
-            by_id.setdefault(row.job_id, []).append(row)
-        for job in wanted:
-            captured = _submitted_with(job, by_id.get(job.spool_id, ()))
+    """Return the captures of jobs by the job's primary key, with one query per cluster."""
+    by_cluster: dict[int, list[Job]] = {}
+    for job in sorted(jobs, key=lambda job: job.cluster_id):
+        by_cluster.setdefault(job.cluster_id, []).append(job)
+
+    captures = {}
+    for cluster_id, cluster_jobs in by_cluster.items():
+        spool_ids = {job.spool_id for job in cluster_jobs}
+        rows_by_id: dict[str, list[ArchivedJob]] = {}
+        for row in ArchivedJob.objects.filter(cluster_id=cluster_id, job_id__in=spool_ids):
+            rows_by_id.setdefault(row.job_id, []).append(row)
+
+        for job in cluster_jobs:
+            captured = _submitted_with(job, rows_by_id.get(job.spool_id, ()))
             if captured is not None:
-                found[job.pk] = captured
-    return found
+                captures[job.pk] = captured
+    return captures
 
 
 def _submitted_with(job: Job, rows: Iterable[ArchivedJob]) -> ArchivedJob | None:
-    """Return the row of the job's own submission. A job may have an id of before, and not have been captured itself.
+    """Return the row of the job's own submission, None if it was not captured.
 
-    Of captures that differ it is the one that a user chose, else the first one stored: no later one replaces it.
+    Other jobs may have had its id. If captures differ, it is the one that a user chose, or else the first one stored:
+    no later one replaces it.
     """
     near = [row for row in rows if abs(row.submitted_at - job.submitted_at) <= CLOCK_TOLERANCE]
     if any(row.conflict for row in near):

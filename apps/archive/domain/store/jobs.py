@@ -38,17 +38,18 @@ Key = tuple[str, datetime]
 
 @transaction.atomic
 def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> int:
-    """Keep captured jobs of any clusters; return how many were new. Clusters not known yet are made.
+    """Store captured jobs of any clusters; return how many were new. Creates clusters that are not known yet.
 
-    Publishes `archive.stored` with the new jobs that may have to be tied to jobs of accounting: those that name a
-    request, and those that are in accounting already.
+    Publishes `archive.stored` with the new jobs that may have to be linked to jobs of accounting: those that name a
+    request, and those that accounting has already.
     """
-    hashed = [_Hashed(job) for job in jobs]
-    packed = _packed(_contents(hashed))  # before the lock, behind which workers wait for each other
-    lock_for_this_transaction("archive.store")  # so that nobody stores the same in between
+    hashed_jobs = [_Hashed(job) for job in jobs]
+    packed = _packed(_contents(hashed_jobs))  # before the lock, behind which workers wait for each other
+    lock_for_this_transaction("archive.store")  # so that no other worker stores the same in between
+
     stored = 0
     for name in dict.fromkeys(job.cluster for job in jobs):
-        of_cluster = [each for each in hashed if each.job.cluster == name]
+        of_cluster = [hashed for hashed in hashed_jobs if hashed.job.cluster == name]
         cluster = ensure_cluster(name=name, scheduler=of_cluster[0].job.scheduler, by=by, at=at)
         new, stored_again = _new_jobs(cluster, of_cluster)
         if new:
@@ -59,12 +60,14 @@ def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> i
         mark_conflicts(cluster=cluster, captures=[hashed.capture for hashed in stored_again], by=by, at=at)
         if not new:
             continue
+
         stored += len(new)
-        told = {hashed.job.job_id for hashed in new if hashed.job.request_key}
-        rest = [hashed.job.job_id for hashed in new if not hashed.job.request_key]
-        told.update(jobs_in_spool(cluster_id=cluster.pk, spool_ids=rest).values_list("spool_id", flat=True))
-        if told:
-            publish(kind="archive.stored", target=cluster, by=by, at=at, data={"job_ids": sorted(told)})
+        published = {hashed.job.job_id for hashed in new if hashed.job.request_key}
+        without_request = [hashed.job.job_id for hashed in new if not hashed.job.request_key]
+        collected = jobs_in_spool(cluster_id=cluster.pk, spool_ids=without_request)
+        published.update(collected.values_list("spool_id", flat=True))
+        if published:
+            publish(kind="archive.stored", target=cluster, by=by, at=at, data={"job_ids": sorted(published)})
     return stored
 
 
@@ -133,7 +136,11 @@ class _Hashed:
 
 
 def _contents(jobs: Sequence[_Hashed]) -> dict[bytes, tuple[BlobKind, bytes]]:
-    return {sha256: content for hashed in jobs for sha256, content in hashed.contents()}
+    """Return the contents of jobs by their hashes."""
+    contents: dict[bytes, tuple[BlobKind, bytes]] = {}
+    for hashed in jobs:
+        contents.update(hashed.contents())
+    return contents
 
 
 def _known(contents: Iterable[bytes]) -> dict[bytes, int]:
@@ -198,10 +205,17 @@ def _job_row(
 
 
 def _experiments(request_keys: set[str]) -> dict[str, Experiment]:
-    """Return the experiment of each request, by the experiment's key with which the request's begins."""
-    by_key = {experiment.key.casefold(): experiment for experiment in Experiment.objects.all()} if request_keys else {}
-    found = {key: by_key.get(key.rpartition("-")[0].casefold()) for key in request_keys}
-    return {key: experiment for key, experiment in found.items() if experiment}
+    """Return the experiments of requests by the request's key, which begins with that of the experiment."""
+    if not request_keys:
+        return {}
+
+    by_key = {experiment.key.casefold(): experiment for experiment in Experiment.objects.all()}
+    experiments = {}
+    for request_key in request_keys:
+        experiment = by_key.get(request_key.rpartition("-")[0].casefold())
+        if experiment:
+            experiments[request_key] = experiment
+    return experiments
 
 
 @lru_cache(maxsize=6)

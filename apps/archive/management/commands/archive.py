@@ -124,7 +124,10 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         position = Position(settings.VAR_DIR / "fill", sink=sink.name, cluster=cluster, since=since)
         jobs = jobs_after(last=0 if again else position.last, cluster=cluster, since=since)
-        total, done, failed, printed_at = jobs.count(), 0, 0, time.monotonic()
+        total = jobs.count()
+        done = 0
+        failed = 0
+        printed_at = time.monotonic()
         with closing(sink):
             for batch in batches(jobs):
                 refused = _deliver(sink, batch, patience_seconds)
@@ -197,9 +200,16 @@ class Command(BaseCommand):
 
     def _sinks(self, *, refused: bool, retry: str, drop: str, forget: str, job: str, **_: Any) -> None:
         if refused:
-            for each in RefusedJob.objects.select_related("sink").defer("data").order_by("sink__name", "pk").iterator():
-                size, submitted = str(each.size_bytes), time_text(each.submitted_at)
-                self.stdout.write("\t".join([str(each.sink), each.job_id, submitted, size, each.reason]))
+            refused_jobs = RefusedJob.objects.select_related("sink").defer("data").order_by("sink__name", "pk")
+            for refused_job in refused_jobs.iterator():
+                columns = [
+                    str(refused_job.sink),
+                    refused_job.job_id,
+                    time_text(refused_job.submitted_at),
+                    str(refused_job.size_bytes),
+                    refused_job.reason,
+                ]
+                self.stdout.write("\t".join(columns))
         elif name := retry or drop or forget:
             self._handle_sink(name, retry=bool(retry), drop=bool(drop), job=job)
         else:
@@ -257,7 +267,8 @@ def _cluster(name: str) -> Cluster:
 
 def _deliver(sink: Sink, batch: Batch, patience_seconds: float) -> Mapping[int, str]:
     """Write a batch, retrying with growing delays while the sink is away. Raises `CommandError` in the end."""
-    delay, until = FIRST_DELAY_SECONDS, time.monotonic() + patience_seconds
+    delay = FIRST_DELAY_SECONDS
+    until = time.monotonic() + patience_seconds
     while True:
         try:
             return write_all(sink, batch.jobs) if batch.jobs else {}
@@ -271,7 +282,13 @@ def _deliver(sink: Sink, batch: Batch, patience_seconds: float) -> Mapping[int, 
 def _line(finding: Finding, *, as_json: bool) -> str:
     at = time_text(finding.submitted_at)
     if as_json:
-        found = {"submitted_at": at, "found": finding.kind.name.lower(), "detail": finding.detail}
-        return json.dumps({"job_id": finding.job_id, **found}) + "\n"
+        fields = {
+            "job_id": finding.job_id,
+            "submitted_at": at,
+            "found": finding.kind.name.lower(),
+            "detail": finding.detail,
+        }
+        return json.dumps(fields) + "\n"
+
     detail = f": {finding.detail}" if finding.detail else ""
     return f"job {finding.job_id} of {at}: {finding.kind}{detail}\n"

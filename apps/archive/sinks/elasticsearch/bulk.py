@@ -108,10 +108,11 @@ class Bulk:
     def _after_refusal(
         self, part: list[Operation], refusal: Refusal, refused: dict[int, str]
     ) -> tuple[list[Operation], str]:
-        """A whole request is not taken: halve it, down to the one document that is at fault."""
+        """Handle a rejected request: halve it, down to the one document that is at fault."""
         if refusal.status not in {_BAD_REQUEST, _TOO_LARGE, _BUSY}:
             raise SinkUnavailable(str(refusal))
-        never = refusal.status != _BUSY or _can_never_fit(refusal.error, sum(len(one.lines) for one in part))
+        size = sum(len(operation.lines) for operation in part)
+        never = refusal.status != _BUSY or _can_never_fit(refusal.error, size)
         if never and len(part) == 1:
             refused[part[0].position] = str(refusal)
             return [], ""
@@ -125,7 +126,8 @@ class Bulk:
         why_busy = ""
         for operation, item in zip(part, items, strict=True):
             verdict = item["index"]
-            status, error = verdict["status"], verdict.get("error", {})
+            status = verdict["status"]
+            error = verdict.get("error", {})
             reason = reason_of(error)
             if status < 300 or status == _CONFLICT:  # a later copy is there
                 continue

@@ -83,16 +83,16 @@ def _text(name: str, content: bytes) -> dict[str, str]:
 
 
 def _variables(environment: bytes) -> dict[str, str | list[str]]:
-    """Return values by name; more than one where a name is there more than once."""
-    found: dict[str, str | list[str]] = {}
+    """Return values by name; a list of them if a name occurs more than once."""
+    values: dict[str, str | list[str]] = {}
     for entry in environment[COUNT.size :].decode(errors="replace").split("\0")[:-1]:  # all at once, which is quicker
         name, _, value = entry.partition("=")
-        before = found.get(name)
-        if before is not None:
-            found[name] = [*before, value] if isinstance(before, list) else [before, value]
+        earlier = values.get(name)
+        if earlier is not None:
+            values[name] = [*earlier, value] if isinstance(earlier, list) else [earlier, value]
         elif 0 < len(name) <= _MOST_NAME_LENGTH:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def _base64(content: bytes) -> str:

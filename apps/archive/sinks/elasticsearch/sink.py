@@ -132,11 +132,11 @@ class ElasticsearchSink:
         except UnsupportedProductError as error:
             raise SinkUnavailable(f"what answers at {', '.join(self._hosts)} is no Elasticsearch") from error
         except ApiError as error:
-            found = error.body.get("error", {}) if isinstance(error.body, dict) else {}
-            told = found if isinstance(found, dict) else {"reason": found}
-            raise Refusal(error.meta.status, {"type": f"status {error.meta.status}", **told}) from error
+            reported = error.body.get("error", {}) if isinstance(error.body, dict) else {}
+            details = reported if isinstance(reported, dict) else {"reason": reported}
+            raise Refusal(error.meta.status, {"type": f"status {error.meta.status}", **details}) from error
         except TransportError as error:
-            reason = _ADDRESS_OF_AN_OBJECT.sub("", str(error.message))  # each time another one
+            reason = _ADDRESS_OF_AN_OBJECT.sub("", str(error.message))  # differs each time
             raise SinkUnavailable(f"{', '.join(self._hosts)}: {reason}") from error
 
 

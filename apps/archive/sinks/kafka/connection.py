@@ -67,9 +67,9 @@ class _ClientLog:
 
 def _security(url: SinkURL) -> dict[str, Any]:
     protocol = settings.ARCHIVE_KAFKA_SECURITY
-    found: dict[str, Any] = {"security.protocol": protocol}
+    options: dict[str, Any] = {"security.protocol": protocol}
     if protocol.endswith("ssl"):
-        found |= {
+        options |= {
             "ssl.ca.location": settings.ARCHIVE_KAFKA_CA,
             "ssl.certificate.location": settings.ARCHIVE_KAFKA_CERT,
             "ssl.key.location": settings.ARCHIVE_KAFKA_KEY,
@@ -84,12 +84,12 @@ def _security(url: SinkURL) -> dict[str, Any]:
     if protocol.startswith("sasl"):
         if not (settings.ARCHIVE_KAFKA_USER and settings.ARCHIVE_KAFKA_PASSWORD):
             raise BadSink(f"the {url.scheme} sink needs ARCHIVE_KAFKA_USER and ARCHIVE_KAFKA_PASSWORD")
-        found |= {
+        options |= {
             "sasl.mechanism": settings.ARCHIVE_KAFKA_SASL_MECHANISM,
             "sasl.username": settings.ARCHIVE_KAFKA_USER,
             "sasl.password": settings.ARCHIVE_KAFKA_PASSWORD,
         }
-    return {name: str(given) for name, given in found.items() if given}
+    return {name: str(value) for name, value in options.items() if value}
 
 
 def _number(url: SinkURL, option: str, default: int, least: int, most: int) -> int:
