@@ -17,13 +17,13 @@ FOLDERS = ("apps", "opsportal")
 VAGUE_NAMES = frozenset({"found", "one", "each", "wanted", "given", "words"})
 #: At most so many per 1,000 lines. They only ever go down: to 20, 0, 14, 6 and 0.
 MOST_PER_1000_LINES = {
-    "comprehensions": 31.7,
-    "nested comprehensions": 1.8,
-    "conditional expressions": 22.3,
-    "tuple assignments": 11.2,
-    "lines over 100 columns": 74.9,
+    "comprehensions": 30.6,
+    "nested comprehensions": 1.4,
+    "conditional expressions": 21.4,
+    "tuple assignments": 10.1,
+    "lines over 100 columns": 73.7,
 }
-MOST_VAGUE_NAMES = 222
+MOST_VAGUE_NAMES = 0
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
