@@ -55,29 +55,29 @@ def at() -> datetime:
 
 @pytest.fixture
 def nova(db):
-    return people.experiment("NOVA", "NOvA")
+    return people.nova()
 
 
 @pytest.fixture
 def dune(db):
-    return people.experiment("DUNE", "DUNE")
+    return people.dune()
 
 
 @pytest.fixture
 def liaison(nova):
     """A liaison of NOvA."""
-    return people.person("nova-liaison", ("liaison", nova))
+    return people.liaison_of(nova)
 
 
 @pytest.fixture
 def other_liaison(dune):
     """A liaison of DUNE, who must see nothing of NOvA's."""
-    return people.person("dune-liaison", ("liaison", dune))
+    return people.liaison_of(dune)
 
 
 @pytest.fixture
 def approver(db):
-    return people.person("opg-one", ("approver", None))
+    return people.approver()
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def second_approver(db):
 
 @pytest.fixture
 def shifter(db):
-    return people.person("shift-one", ("shifter", None))
+    return people.shifter()
 
 
 @pytest.fixture

@@ -26,3 +26,23 @@ def person(username: str, *roles: tuple[str, Experiment | None]) -> User:
         Membership(user=user, role=Role(role), experiment=experiment) for role, experiment in roles
     )
     return user
+
+
+def nova() -> Experiment:
+    return experiment("NOVA", "NOvA")
+
+
+def dune() -> Experiment:
+    return experiment("DUNE", "DUNE")
+
+
+def liaison_of(of: Experiment) -> User:
+    return person(f"{of.key.lower()}-liaison", ("liaison", of))
+
+
+def approver() -> User:
+    return person("opg-one", ("approver", None))
+
+
+def shifter() -> User:
+    return person("shift-one", ("shifter", None))

@@ -5,7 +5,7 @@ A module imports all of these fixtures. Its tests must not commit.
 
 from copy import deepcopy
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from apps.accounts.models import Experiment, User
 from tests.factories import people
+from tests.factories.requests import AT
 from tests.factories.world import World, build
 
 
@@ -34,14 +35,12 @@ class SharedWorld:
 def shared_world(django_db_setup, django_db_blocker, tmp_path_factory):
     roots = tmp_path_factory.mktemp("logs")
     with django_db_blocker.unblock(), transaction.atomic():
-        nova = people.experiment("NOVA", "NOvA")
-        dune = people.experiment("DUNE", "DUNE")
-        liaison = people.person("nova-liaison", ("liaison", nova))
-        approver = people.person("opg-one", ("approver", None))
-        shifter = people.person("shift-one", ("shifter", None))
+        nova, dune = people.nova(), people.dune()
+        liaison = people.liaison_of(nova)
+        approver = people.approver()
+        shifter = people.shifter()
         with override_settings(LOG_ROOTS=[roots]):
-            at = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-            world = build(nova=nova, liaison=liaison, approver=approver, shifter=shifter, roots=roots, at=at)
+            world = build(nova=nova, liaison=liaison, approver=approver, shifter=shifter, roots=roots, at=AT)
         yield SharedWorld(world, dune, liaison, approver, shifter, roots)
         transaction.set_rollback(True)
 

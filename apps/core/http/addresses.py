@@ -21,8 +21,15 @@ class AddressRule(Protocol):
         """Return the hosts or IP addresses to connect to. Raises `AddressRefused`, `NameNotResolved`."""
 
 
+class _Listed:
+    """What an operator has listed is called wherever its name leads."""
+
+    def resolve(self, url: SplitResult) -> list[str]:
+        return [url.hostname or ""]
+
+
 @dataclass(frozen=True)
-class ListedServers:
+class ListedServers(_Listed):
     """Only servers that an operator has listed, such as `https://logs.example.org`, wherever their names lead."""
 
     servers: Collection[str]
@@ -32,12 +39,9 @@ class ListedServers:
         if server not in self.servers:
             raise AddressRefused(server)
 
-    def resolve(self, url: SplitResult) -> list[str]:
-        return [url.hostname or ""]
-
 
 @dataclass(frozen=True)
-class ListedHosts:
+class ListedHosts(_Listed):
     """Only hosts that an operator has listed as `HOST` or `HOST:PORT`, wherever their names lead."""
 
     hosts: Collection[str]
@@ -46,9 +50,6 @@ class ListedHosts:
         server = f"{url.hostname}:{url.port}" if url.port else str(url.hostname)
         if server not in self.hosts and url.hostname not in self.hosts:
             raise AddressRefused(server)
-
-    def resolve(self, url: SplitResult) -> list[str]:
-        return [url.hostname or ""]
 
 
 @dataclass(frozen=True)

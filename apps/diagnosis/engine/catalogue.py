@@ -208,7 +208,7 @@ class Catalogue:
             if not matcher.fast:  # it was replaced
                 return begin
             matches = matcher.match(block.data, begin, end)
-            budget.was_slow(block.data, begin, end)
+            budget.note_searched(block.data, begin, end)
             first = (first for place, first in matches.items() if place in open_patterns)
             return begin + min(first, default=end - begin + 1)
 
@@ -221,7 +221,8 @@ class Catalogue:
                     seen[index] += self._collect(facts, chunk, index, begin, hits, HITS_PER_END - seen[index])
                     if seen[index] >= HITS_PER_END:
                         open_patterns.discard(index)
-            is_slow = budget.was_slow(chunk.text, 0, len(chunk.text))
+            budget.note_searched(chunk.text, 0, len(chunk.text))
+            is_slow = budget.is_slow
             if is_slow:
                 open_patterns.difference_update(budget.skip_slowest(self._regexes_of(patterns)))
             has_few_left = 2 * len(open_patterns) < len(patterns) and chunk.left > REBUILD_BYTES and not matcher.fast

@@ -26,7 +26,7 @@ class LineSearch:
         try:
             expression = _compile(self)
         except re2.error as error:
-            return f"Not a regular expression in RE2: {compile_fault(error, self.text).replace('(?m)', '')}."
+            return f"Not a regular expression in RE2: {compile_fault(error, self.text)}."
         if fault := size_fault(expression):
             return f"The expression {fault}."
         if expression.search(b""):

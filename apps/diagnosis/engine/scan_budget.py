@@ -30,10 +30,14 @@ class ScanBudget:
     def is_used_up(self) -> bool:
         return time.thread_time() > self._end
 
-    def was_slow(self, data: bytes, begin: int, end: int) -> bool:
-        """Return whether the time is used up; a sample of what has just been searched is kept if that did it."""
+    def note_searched(self, data: bytes, begin: int, end: int) -> None:
+        """Keep a sample of what has just been searched, if that used up the time."""
         if not self._slow_text and self.is_used_up():
             self._slow_text = _sample(data[begin:end])
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether what was searched used up the time, so that patterns have to be left out."""
         return bool(self._slow_text)
 
     def skip_slowest(self, regexes: Mapping[int, str]) -> list[int]:

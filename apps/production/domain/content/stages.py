@@ -30,8 +30,7 @@ def with_stages(requests: QuerySet[Request]) -> QuerySet[Request]:
 
 def stored_content(request: Request) -> RequestContent:
     """Return the content of a request as the database has it, in three queries."""
-    stages = Prefetch("stages", Stage.objects.order_by("position").prefetch_related("services"))
-    return content_of(Request.objects.select_related("workflow__type").prefetch_related(stages).get(pk=request.pk))
+    return content_of(Request.objects.select_related("workflow__type").get(pk=request.pk))
 
 
 def content_of(request: Request, *, services: bool = True) -> RequestContent:

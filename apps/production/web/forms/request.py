@@ -369,8 +369,12 @@ def _typed_in(
     own_values: dict[str, Any] = {}
     other_values: dict[str, Any] = {}
     for name, value in values.items():
-        if value not in ("", []):
-            (own_values if name in own else other_values)[name] = value
+        if value in ("", []):
+            continue
+        if name in own:
+            own_values[name] = value
+        else:
+            other_values[name] = value
     return {**own_values, "arguments": other_values}
 
 
