@@ -43,9 +43,10 @@ def test_pages_refresh_themselves_and_keep_focus_and_scroll(world, shifter, open
     for address, part in PARTS.items():
         page.goto(address)
         assert "as of" in page.locator("#as-of").inner_text()
-        page.locator(f"{part} :is(td, .what) a").first.focus()
+        page.locator(f"{part} :is(td, .what, .a) a:visible").first.focus()
         page.evaluate("window.scrollTo(0, 120)")
         before = page.evaluate(state)
+        assert before[1], "a link has the focus"
         wait_for_refresh(page, part, lambda: page.clock.fast_forward(31_000))
         expect(page.locator(".htmx-settling")).to_have_count(0)
         assert page.evaluate(state) == before, address
